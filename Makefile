@@ -1,0 +1,32 @@
+# Everything installs into .venv from constraints.txt; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: install test lint types demo gallery bench clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet torch -c constraints.txt
+	$(BIN)/python -m pip install --quiet -e ".[dev]" -c constraints.txt
+	touch $@
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+demo: $(INSTALLED)
+	$(BIN)/attnlimit demo
+
+bench: $(INSTALLED)
+	$(BIN)/attnlimit bench theory
+
+clean:
+	rm -rf $(VENV) report build dist .pytest_cache .mypy_cache .ruff_cache

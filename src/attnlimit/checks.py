@@ -1,0 +1,131 @@
+"""Turn what a user gave into arrays and numbers, or say in one sentence what is wrong with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnlimit.errors import BadInput
+
+Array = NDArray[np.float64]
+MAX_TOKENS = 10**15
+
+
+def real_array(value: ArrayLike, name: str, ndim: int | None = None) -> Array:
+    """Return a finite float64 array, with `ndim` axes if that is given."""
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"{name} must be an array of real numbers: {error}.") from None
+    if ndim is not None and array.ndim != ndim:
+        raise BadInput(f"{name} must have {ndim} axes, but its shape is {array.shape}.")
+    if not np.isfinite(array).all():
+        raise BadInput(f"{name} contains NaN or infinite entries; remove them first.")
+    return array
+
+
+def vectors(value: ArrayLike, dim: int, name: str) -> Array:
+    """Return a finite array whose last axis has length `dim`."""
+    array = real_array(value, name)
+    if array.ndim == 0 and dim == 1:
+        array = array[None]
+    if array.ndim == 0 or array.shape[-1] != dim:
+        raise BadInput(
+            f"{name} must have a last axis of length {dim} (the tokens' dimension), "
+            f"but its shape is {array.shape}."
+        )
+    return array
+
+
+def token_counts(n: ArrayLike, name: str = "n", smallest: int = 2) -> NDArray[np.int64]:
+    """Return token counts as int64, all at least `smallest`."""
+    array = np.asarray(n)
+    if array.size == 0:
+        raise BadInput(f"{name} is empty; give at least one number of tokens.")
+    if array.dtype == bool or not np.issubdtype(array.dtype, np.number):
+        raise BadInput(f"{name} must be whole numbers of tokens, got {n!r}.")
+    if np.iscomplexobj(array) or not np.isfinite(array).all() or (array != np.round(array)).any():
+        raise BadInput(f"{name} must be whole numbers of tokens, got {n!r}.")
+    if array.min() < smallest:
+        raise BadInput(f"{name} must be at least {smallest} tokens, got {array.min()}.")
+    if array.max() > MAX_TOKENS:
+        raise BadInput(f"{name} must be at most {MAX_TOKENS:.0e} tokens, got {array.max():g}.")
+    return array.astype(np.int64)
+
+
+def count(value: object, name: str, smallest: int = 1) -> int:
+    """Return a whole number that is at least `smallest`."""
+    is_whole = isinstance(value, (int, np.integer)) or (
+        isinstance(value, float) and value.is_integer()
+    )
+    if not is_whole or isinstance(value, bool):
+        raise BadInput(f"{name} must be a whole number, got {value!r}.")
+    number = int(value)  # type: ignore[call-overload]
+    if number < smallest:
+        raise BadInput(f"{name} must be at least {smallest}, got {number}.")
+    return number
+
+
+def positive(value: object, name: str) -> float:
+    """Return a finite number above zero."""
+    number = real_number(value, name)
+    if number <= 0:
+        raise BadInput(f"{name} must be positive, got {number}.")
+    return number
+
+
+def probability(value: object, name: str) -> float:
+    """Return a number strictly between 0 and 1."""
+    number = real_number(value, name)
+    if not 0 < number < 1:
+        raise BadInput(f"{name} must lie strictly between 0 and 1, got {number}.")
+    return number
+
+
+def real_number(value: object, name: str) -> float:
+    """Return one finite real number."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} must be a real number, got {value!r}.") from None
+    if not np.isfinite(number):
+        raise BadInput(f"{name} must be finite, got {number}.")
+    return number
+
+
+def one_of(value: str, allowed: tuple[str, ...], name: str) -> str:
+    """Return `value` if it is one of `allowed`."""
+    if value not in allowed:
+        raise BadInput(f"{name} must be one of {', '.join(allowed)}; got {value!r}.")
+    return value
+
+
+def covariance_matrix(value: ArrayLike, name: str) -> Array:
+    """Return a symmetric positive semi-definite matrix, rank-deficient ones included."""
+    matrix = real_array(value, name, ndim=2)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise BadInput(f"{name} must be square, but its shape is {matrix.shape}.")
+    if matrix.size == 0:
+        raise BadInput(f"{name} is empty; tokens need at least one dimension.")
+    size = np.abs(matrix).max()
+    if np.abs(matrix - matrix.T).max() > 1e-8 * size:
+        raise BadInput(f"{name} must be symmetric; symmetrise it with (C + C.T) / 2.")
+    matrix = (matrix + matrix.T) / 2
+    smallest = float(np.linalg.eigvalsh(matrix)[0])
+    if smallest < -1e-8 * size:
+        raise BadInput(
+            f"{name} must be positive semi-definite, but its smallest eigenvalue is {smallest:.3g}."
+        )
+    return matrix
+
+
+def mixture_weights(value: ArrayLike, length: int, name: str) -> Array:
+    """Return `length` non-negative weights that sum to one."""
+    weights = real_array(value, name, ndim=1)
+    if len(weights) != length:
+        raise BadInput(f"{name} must have {length} entries, one for each, got {len(weights)}.")
+    if (weights < 0).any():
+        raise BadInput(f"{name} must not be negative, got {weights.min():.3g}.")
+    if abs(weights.sum() - 1) > 1e-8:
+        raise BadInput(f"{name} must sum to one, but they sum to {weights.sum():.6g}.")
+    return weights / weights.sum()
