@@ -11,17 +11,37 @@ from attnlimit.errors import (
     UnreliableFit,
 )
 from attnlimit.heads import Head
+from attnlimit.tokens import (
+    Ball,
+    Cube,
+    Empirical,
+    Gaussian,
+    Laplace,
+    Mixture,
+    Signs,
+    Sphere,
+    Tokens,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AttnlimitError",
     "BadInput",
+    "Ball",
+    "Cube",
     "Curve",
+    "Empirical",
+    "Gaussian",
     "Head",
+    "Laplace",
     "MissingExtra",
+    "Mixture",
     "NoLimitError",
     "NotConverged",
+    "Signs",
+    "Sphere",
+    "Tokens",
     "UnboundedSupport",
     "UnreliableFit",
 ]

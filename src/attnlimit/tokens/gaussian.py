@@ -1,0 +1,101 @@
+"""Gaussian tokens N(m, S), rank-deficient covariances included."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput, UnboundedSupport
+from attnlimit.tokens.base import Tokens
+from attnlimit.tokens.score_law import ScoreLaw, standard_normal_grid
+
+
+class Gaussian(Tokens):
+    """Normal tokens: `Gaussian(cov=S)`, or `Gaussian(dim=50, variance=0.1)` for a multiple of I.
+
+    K(t) = <m, t> + t'St/2, gradient m + St, Hessian S.
+    """
+
+    def __init__(
+        self,
+        cov: ArrayLike | None = None,
+        *,
+        mean: ArrayLike | None = None,
+        dim: int | None = None,
+        variance: float = 1.0,
+    ) -> None:
+        if (cov is None) == (dim is None):
+            raise BadInput("give either cov, a (d, d) matrix, or dim (with variance), not both.")
+        if cov is None:
+            scale = checks.real_number(variance, "variance")
+            if scale < 0:
+                raise BadInput(f"variance must not be negative, got {scale}.")
+            matrix = scale * np.eye(checks.count(dim, "dim"))
+        else:
+            matrix = checks.covariance_matrix(cov, "cov")
+        self.dim = len(matrix)
+        self._cov = matrix
+        self._mean = np.zeros(self.dim)
+        if mean is not None:
+            self._mean = checks.real_array(mean, "mean", ndim=1)
+            if len(self._mean) != self.dim:
+                raise BadInput(f"mean must have {self.dim} entries, got {len(self._mean)}.")
+        eigenvalues, eigenvectors = np.linalg.eigh(matrix)
+        self._sqrt = (eigenvectors * np.sqrt(np.maximum(eigenvalues, 0))) @ eigenvectors.T
+
+    def mean(self) -> Array:
+        return self._mean.copy()
+
+    def cov(self) -> Array:
+        return self._cov.copy()
+
+    def sqrt_cov(self) -> Array:
+        """Symmetric square root of the covariance."""
+        return self._sqrt.copy()
+
+    def cgf(self, t: ArrayLike) -> Array:
+        t = self._tilt(t)
+        return t @ self._mean + ((t @ self._sqrt) ** 2).sum(axis=-1) / 2
+
+    def tilted_mean(self, t: ArrayLike) -> Array:
+        return self._mean + self._tilt(t) @ self._cov
+
+    def tilted_cov(self, t: ArrayLike) -> Array:
+        t = self._tilt(t)
+        return np.broadcast_to(self._cov, (*t.shape[:-1], self.dim, self.dim)).copy()
+
+    def extreme(self, u: ArrayLike) -> Array:
+        u = self._direction(u)
+        if (np.linalg.norm(u @ self._sqrt, axis=-1) > 0).any():
+            raise UnboundedSupport(
+                "Gaussian tokens have no furthest point along u: the support is unbounded there."
+            )
+        return np.broadcast_to(self._mean, u.shape).copy()
+
+    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
+        size = checks.count(n, "n")
+        normals = np.random.default_rng(rng).standard_normal((size, self.dim))
+        return self._mean + normals @ self._sqrt
+
+    def _transport(self, uniforms: Array) -> Array:
+        return self._mean + ndtri(uniforms) @ self._sqrt
+
+    def score_law(self, t: Array) -> ScoreLaw:
+        whitened = self._sqrt @ t
+        score_std = float(np.linalg.norm(whitened))
+        g, weight = standard_normal_grid(score_std)
+        along = self._sqrt @ whitened / score_std if score_std > 0 else np.zeros(self.dim)
+        return ScoreLaw.build(
+            score=float(t @ self._mean) + score_std * g,
+            weight=weight,
+            coefficients=np.stack([np.ones_like(g), g if score_std > 0 else 0 * g], axis=1),
+            basis=np.stack([self._mean, along]),
+            spread=np.ones((len(g), 1)),
+            spread_cov=(self._cov - np.outer(along, along))[None],
+        )
+
+    def __repr__(self) -> str:
+        return f"Gaussian(dim={self.dim}, trace={np.trace(self._cov):.4g})"

@@ -1,0 +1,130 @@
+"""Mixtures of any of the other measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import block_diag
+from scipy.special import logsumexp
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput, UnboundedSupport
+from attnlimit.tokens.base import Tokens
+from attnlimit.tokens.score_law import ScoreLaw
+
+
+class Mixture(Tokens):
+    """A token is drawn from one of `components`, chosen with probabilities `weights`."""
+
+    def __init__(self, weights: ArrayLike, components: Sequence[Tokens]) -> None:
+        self.components = tuple(components)
+        if not self.components:
+            raise BadInput("a mixture needs at least one component, got none.")
+        if not all(isinstance(component, Tokens) for component in self.components):
+            raise BadInput("components must be token measures, such as Gaussian(dim=3).")
+        dims = sorted({component.dim for component in self.components})
+        if len(dims) > 1:
+            raise BadInput(f"components must share one dimension, got {dims}.")
+        self.dim = dims[0]
+        self.weights = checks.mixture_weights(weights, len(self.components), "weights")
+        with np.errstate(divide="ignore"):
+            self._log_weights = np.log(self.weights)
+
+    def mean(self) -> Array:
+        return np.asarray(
+            sum(w * c.mean() for w, c in zip(self.weights, self.components, strict=True))
+        )
+
+    def cov(self) -> Array:
+        centre = self.mean()
+        total = np.zeros((self.dim, self.dim))
+        for weight, component in zip(self.weights, self.components, strict=True):
+            shift = component.mean() - centre
+            total += weight * (component.cov() + np.outer(shift, shift))
+        return total
+
+    def cgf(self, t: ArrayLike) -> Array:
+        return np.asarray(logsumexp(self._log_masses(self._tilt(t)), axis=0))
+
+    def tilted_mean(self, t: ArrayLike) -> Array:
+        t = self._tilt(t)
+        return np.einsum("k...,k...d->...d", self._shares(t), self._means(t))
+
+    def tilted_cov(self, t: ArrayLike) -> Array:
+        t = self._tilt(t)
+        shares, means = self._shares(t), self._means(t)
+        shifts = means - np.einsum("k...,k...d->...d", shares, means)
+        covs = np.stack([component.tilted_cov(t) for component in self.components])
+        covs = covs + shifts[..., :, None] * shifts[..., None, :]
+        return np.einsum("k...,k...de->...de", shares, covs)
+
+    def extreme(self, u: ArrayLike) -> Array:
+        u = self._direction(u)
+        present = [c for w, c in zip(self.weights, self.components, strict=True) if w > 0]
+        try:
+            furthest = np.stack([component.extreme(u) for component in present])
+        except UnboundedSupport as error:
+            raise UnboundedSupport(f"the mixture has an unbounded component: {error}") from None
+        best = (furthest * u).sum(axis=-1).argmax(axis=0)
+        return np.take_along_axis(furthest, best[None, ..., None], axis=0)[0]
+
+    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
+        size = checks.count(n, "n")
+        generator = np.random.default_rng(rng)
+        label = generator.choice(len(self.components), size, p=self.weights)
+        tokens = np.empty((size, self.dim))
+        for k, component in enumerate(self.components):
+            chosen = label == k
+            if chosen.any():
+                tokens[chosen] = component.sample(int(chosen.sum()), generator)
+        return tokens
+
+    @property
+    def _transport_dim(self) -> int:
+        return 1 + max(component._transport_dim for component in self.components)
+
+    def _transport(self, uniforms: Array) -> Array:
+        edges = np.cumsum(self.weights)
+        label = np.searchsorted(edges / edges[-1], uniforms[:, 0], side="right")
+        tokens = np.empty((len(uniforms), self.dim))
+        for k, component in enumerate(self.components):
+            chosen = np.minimum(label, len(self.components) - 1) == k
+            if chosen.any():
+                columns = slice(1, 1 + component._transport_dim)
+                tokens[chosen] = component._transport(uniforms[chosen, columns])
+        return tokens
+
+    def score_law(self, t: Array) -> ScoreLaw | None:
+        laws = [component.score_law(t) for component in self.components]
+        known = [law for law in laws if law is not None]
+        if len(known) < len(laws):
+            return None
+        shares = zip(self.weights, known, strict=True)
+        return ScoreLaw.build(
+            score=np.concatenate([law.score for law in known]),
+            weight=np.concatenate([share * law.weight for share, law in shares]),
+            coefficients=block_diag(*[law.coefficients for law in known]),
+            basis=np.concatenate([law.basis for law in known]),
+            spread=block_diag(*[law.spread for law in known]),
+            spread_cov=np.concatenate([law.spread_cov for law in known]),
+        )
+
+    def _log_masses(self, t: Array) -> Array:
+        cgfs = np.stack([component.cgf(t) for component in self.components])
+        return cgfs + self._log_weights.reshape(-1, *[1] * (cgfs.ndim - 1))
+
+    def _shares(self, t: Array) -> Array:
+        log_masses = self._log_masses(t)
+        return np.exp(log_masses - logsumexp(log_masses, axis=0))
+
+    def _means(self, t: Array) -> Array:
+        return np.stack([component.tilted_mean(t) for component in self.components])
+
+    def __repr__(self) -> str:
+        inside = ", ".join(
+            f"{w:.3g}: {c!r}" for w, c in zip(self.weights, self.components, strict=True)
+        )
+        return f"Mixture({inside})"
