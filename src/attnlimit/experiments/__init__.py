@@ -1,0 +1,24 @@
+"""Every table and figure of the papers, by name; a new one is one file and one line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from attnlimit.errors import BadInput
+from attnlimit.experiments.experiment import Config, Experiment, Shard
+
+# name -> module whose EXPERIMENT it is; imported only when asked for.
+EXPERIMENTS: dict[str, str] = {
+    "gaussian": "attnlimit.experiments.gaussian",
+}
+
+__all__ = ["EXPERIMENTS", "Config", "Experiment", "Shard", "load"]
+
+
+def load(name: str) -> Experiment:
+    """Return the experiment called `name`."""
+    if name not in EXPERIMENTS:
+        raise BadInput(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
+    experiment = import_module(EXPERIMENTS[name]).EXPERIMENT
+    assert isinstance(experiment, Experiment)
+    return experiment

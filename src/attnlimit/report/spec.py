@@ -1,0 +1,50 @@
+"""What is in a figure? Panels of lines (predictions) and points (measurements), and no plotting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line or one set of points.
+
+    `style` is "line", "dashed", "dotted", "points" or "band" (then `lower` and `upper` bound it).
+    Series of one `group` share a colour; only a series with a `label` enters the legend.
+    """
+
+    x: ArrayLike
+    y: ArrayLike
+    style: str = "line"
+    label: str | None = None
+    group: str | int | None = None
+    error: ArrayLike | None = None
+    lower: ArrayLike | None = None
+    upper: ArrayLike | None = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One set of axes; scales are "log" or "linear"."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    x_scale: str = "log"
+    y_scale: str = "log"
+    y_limits: tuple[float, float] | None = None
+    x_limits: tuple[float, float] | None = None
+    legend_title: str | None = None
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """Panels side by side, wrapped after `columns`; `caption` is printed below."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    columns: int = 2
+    caption: str = ""
