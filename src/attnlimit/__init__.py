@@ -11,6 +11,15 @@ from attnlimit.errors import (
     UnreliableFit,
 )
 from attnlimit.heads import Head
+from attnlimit.theory import (
+    GaussianLaw,
+    PointwiseError,
+    fluctuation,
+    gaussian_law,
+    horizon,
+    limit,
+    pointwise_error,
+)
 from attnlimit.tokens import (
     Ball,
     Cube,
@@ -33,15 +42,22 @@ __all__ = [
     "Curve",
     "Empirical",
     "Gaussian",
+    "GaussianLaw",
     "Head",
     "Laplace",
     "MissingExtra",
     "Mixture",
     "NoLimitError",
     "NotConverged",
+    "PointwiseError",
     "Signs",
     "Sphere",
     "Tokens",
     "UnboundedSupport",
     "UnreliableFit",
+    "fluctuation",
+    "gaussian_law",
+    "horizon",
+    "limit",
+    "pointwise_error",
 ]

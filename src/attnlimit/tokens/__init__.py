@@ -1,12 +1,17 @@
 """Where tokens come from: one measure per file, all with the surface of `Tokens`."""
 
+from attnlimit.tokens.ball import Ball
 from attnlimit.tokens.base import Tokens
+from attnlimit.tokens.cube import Cube
 from attnlimit.tokens.empirical import Empirical
 from attnlimit.tokens.gaussian import Gaussian
+from attnlimit.tokens.laplace import Laplace
 from attnlimit.tokens.mixture import Mixture
-from attnlimit.tokens.product import Cube, Laplace, Product, Signs
+from attnlimit.tokens.product import Product
 from attnlimit.tokens.score_law import ScoreLaw
-from attnlimit.tokens.spherical import Ball, Sphere, Spherical
+from attnlimit.tokens.signs import Signs
+from attnlimit.tokens.sphere import Sphere
+from attnlimit.tokens.spherical import Spherical
 
 __all__ = [
     "Ball",

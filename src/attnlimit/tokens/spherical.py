@@ -1,4 +1,4 @@
-"""Tokens uniform on a sphere or in a ball: one radial law, seen from two dimensions.
+"""What the sphere and the ball share: one radial law, seen from two dimensions.
 
 The uniform measure in the ball of R^d is the projection of the one on the sphere of R^{d+2}
 (Archimedes), so both are a `radial_dim`-dimensional sphere seen through d coordinates.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln, ndtri
+from scipy.special import gammaln
 
-from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.tokens.base import Tokens
 from attnlimit.tokens.bessel import bessel_ratio, bessel_ratio_slope, log_hypergeometric
@@ -87,46 +86,6 @@ class Spherical(Tokens):
         near_zero = 1 / self.radial_dim
         over_x = np.where(x > 1e-6, ratio / np.maximum(x, 1e-6), near_zero)
         return self.radius**2 * over_x
-
-
-class Sphere(Spherical):
-    """Tokens uniform on the sphere of the given radius in R^dim."""
-
-    def __init__(self, dim: int, radius: float = 1.0) -> None:
-        size = checks.count(dim, "dim")
-        super().__init__(size, checks.positive(radius, "radius"), radial_dim=size)
-
-    def _transport(self, uniforms: Array) -> Array:
-        normals = ndtri(uniforms)
-        return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
-
-    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
-        size = checks.count(n, "n")
-        normals = np.random.default_rng(rng).standard_normal((size, self.dim))
-        return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
-
-    def __repr__(self) -> str:
-        return f"Sphere(dim={self.dim}, radius={self.radius:g})"
-
-
-class Ball(Spherical):
-    """Tokens uniform in the ball of the given radius in R^dim."""
-
-    def __init__(self, dim: int, radius: float = 1.0) -> None:
-        size = checks.count(dim, "dim")
-        super().__init__(size, checks.positive(radius, "radius"), radial_dim=size + 2)
-
-    @property
-    def _transport_dim(self) -> int:
-        return self.dim + 1
-
-    def _transport(self, uniforms: Array) -> Array:
-        normals = ndtri(uniforms[:, :-1])
-        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
-        return self.radius * normals * uniforms[:, -1:] ** (1 / self.dim)
-
-    def __repr__(self) -> str:
-        return f"Ball(dim={self.dim}, radius={self.radius:g})"
 
 
 def _height_nodes(radial_dim: int, kappa: float) -> tuple[Array, Array]:

@@ -1,0 +1,59 @@
+"""How attention fluctuates about its limit for large n: the delta method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlimit.checks import Array
+from attnlimit.errors import NoLimitError
+from attnlimit.heads import Head
+from attnlimit.theory.limit import check_match
+from attnlimit.tokens import Tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Fluctuation:
+    """sqrt(n) (Gamma_n - Gamma) tends to N(0, covariance); n (E Gamma_n - Gamma) to bias.
+
+    Both are infinite where the CGF is infinite at twice the tilt, though the limit exists.
+    `effective_fraction` times n is the effective number of tokens at the query.
+    """
+
+    covariance: Array  # (..., d_v, d_v)
+    bias: Array  # (..., d_v)
+    effective_fraction: Array  # (...,)
+
+
+def fluctuation(head: Head, tokens: Tokens, x: ArrayLike) -> Fluctuation:
+    """The central limit theorem of attention at each query x.
+
+    C(x) = e^{K(2t) - 2K(t)} V [Hess K(2t) + dd'] V', d = grad K(2t) - grad K(t), t = A x.
+    """
+    check_match(head, tokens)
+    tilts = head.tilts(x)
+    tokens.cgf(tilts)  # raises NoLimitError where there is nothing to fluctuate about
+    flat = tilts.reshape(-1, head.key_dim)
+    parts = [_at(head, tokens, t) for t in flat]
+    shape = tilts.shape[:-1]
+    size = head.value_dim
+    return Fluctuation(
+        covariance=np.array([p[0] for p in parts]).reshape(*shape, size, size),
+        bias=np.array([p[1] for p in parts]).reshape(*shape, size),
+        effective_fraction=np.array([p[2] for p in parts]).reshape(shape),
+    )
+
+
+def _at(head: Head, tokens: Tokens, t: Array) -> tuple[Array, Array, float]:
+    size = head.value_dim
+    try:
+        log_crowding = float(tokens.cgf(2 * t) - 2 * tokens.cgf(t))
+    except NoLimitError:
+        return np.full((size, size), np.inf), np.full(size, np.inf), 0.0
+    crowding = np.exp(min(log_crowding, 709.0))
+    shift = tokens.tilted_mean(2 * t) - tokens.tilted_mean(t)
+    moment = tokens.tilted_cov(2 * t) + np.outer(shift, shift)
+    covariance = crowding * (head.V @ moment @ head.V.T)
+    return covariance, -crowding * (head.V @ shift), float(np.exp(-log_crowding))

@@ -1,0 +1,30 @@
+"""Tokens uniform on a sphere."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import ndtri
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.tokens.spherical import Spherical
+
+
+class Sphere(Spherical):
+    """Tokens uniform on the sphere of the given radius in R^dim."""
+
+    def __init__(self, dim: int, radius: float = 1.0) -> None:
+        size = checks.count(dim, "dim")
+        super().__init__(size, checks.positive(radius, "radius"), radial_dim=size)
+
+    def _transport(self, uniforms: Array) -> Array:
+        normals = ndtri(uniforms)
+        return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
+
+    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
+        size = checks.count(n, "n")
+        normals = np.random.default_rng(rng).standard_normal((size, self.dim))
+        return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
+
+    def __repr__(self) -> str:
+        return f"Sphere(dim={self.dim}, radius={self.radius:g})"
