@@ -1,0 +1,158 @@
+"""Deterministic points for expectations over what one bag looks like to a fixed query.
+
+Seen through a query with cosine s to the signal and sharpness tau, a bag is summarised by its
+scores g, the weights p = softmax(tau g), and k = <p, g>, c = <p, v>, rho = |p|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import ndtri
+from scipy.stats import qmc
+
+from attnlimit.checks import Array, one_of, real_number
+from attnlimit.errors import BadInput
+from attnlimit.sparse.task import MODELS, SparseTask
+
+SEED = 20250925
+G_NODES = 241
+G_RANGE = 8.5
+
+
+@dataclass(frozen=True, eq=False)
+class FeaturePoints:
+    """Weighted points for E over (y, k, c, rho, G); weights sum to one.
+
+    A prediction on a fresh bag is z = u*along + m*across + b + rho*r*G: `along` multiplies the
+    weight on the query (k), `across` the one on the signal's direction (theta_perp c).
+    """
+
+    weight: Array
+    label: Array
+    along: Array
+    across: Array
+    rho: Array
+    noise: Array
+    dimension: float = 1.0
+    """Parameters of the readout divided by d: L for the vectorised classifier."""
+    has_query: bool = True
+
+
+def stretch_tails(u: Array) -> tuple[Array, Array]:
+    """Map uniforms to oversample both ends; return the map and its derivative (the weight)."""
+    return u**3 * (10 - 15 * u + 6 * u**2), 30 * u**2 * (1 - u) ** 2
+
+
+def descending_normals(u: Array) -> Array:
+    """Turn rows of n uniforms into n standard normals in descending order.
+
+    Rényi's recursion for order statistics: the first uniform alone sets the maximum, so that the
+    coordinates that matter most to a softmax come first in a quasi-random sequence.
+    """
+    log_rank = np.cumsum(np.log(u) / np.arange(u.shape[1], 0, -1), axis=1)
+    return -ndtri(np.clip(-np.expm1(log_rank), 1e-300, 1 - 1e-16))
+
+
+def summarise(scores: Array, sharpness: float, signals: int) -> tuple[Array, Array, Array]:
+    """Return k, c (the weight on the first `signals` tokens) and rho for rows of scores."""
+    logits = sharpness * scores
+    p = np.exp(logits - logits.max(axis=1, keepdims=True))
+    p /= p.sum(axis=1, keepdims=True)
+    k = np.einsum("ij,ij->i", p, scores)
+    return k, p[:, :signals].sum(axis=1), np.sqrt(np.einsum("ij,ij->i", p, p))
+
+
+@lru_cache(maxsize=32)
+def _bag_uniforms(length: int, log2_points: int, seed: int) -> Array:
+    points = qmc.Sobol(length + 1, scramble=True, rng=np.random.default_rng(seed)).random(
+        2**log2_points
+    )
+    return np.clip(points, 1e-12, 1 - 1e-12)
+
+
+@lru_cache(maxsize=64)
+def attention_points(
+    task: SparseTask, cosine: float, sharpness: float, log2_points: int, seed: int = SEED
+) -> FeaturePoints:
+    """Quasi-random points for attention: 2**log2_points in each class.
+
+    One scrambled Sobol sequence in L + 1 dimensions carries the Gaussian noise and the scores.
+    The coordinate of each group's largest score has its tails oversampled, with weights: errors
+    and capacities at high strength live there.
+    """
+    length, signals = task.length, task.signals
+    parts = []
+    for label, prior in ((1.0, task.prior), (-1.0, 1 - task.prior)):
+        u = _bag_uniforms(length, log2_points, seed).copy()
+        noise = ndtri(u[:, 0])
+        heads = (1, 1 + signals) if label > 0 and signals < length else (1,)
+        weight = np.ones(len(u))
+        for j in heads:
+            u[:, j], slope = stretch_tails(u[:, j])
+            weight *= slope
+        u = np.clip(u, 1e-15, 1 - 1e-15)
+        if label > 0:
+            hit = descending_normals(u[:, 1 : 1 + signals]) + task.strength * cosine
+            scores = np.concatenate([hit, descending_normals(u[:, 1 + signals :])], axis=1)
+        else:
+            scores = descending_normals(u[:, 1:])
+        k, c, rho = summarise(scores, sharpness, signals)
+        across = task.strength * np.sqrt(max(0.0, 1 - cosine**2)) * c * (label > 0)
+        parts.append((prior * weight / weight.sum(), np.full(len(u), label), k, across, rho, noise))
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    return FeaturePoints(*columns)
+
+
+@lru_cache(maxsize=64)
+def linear_points(task: SparseTask, model: str) -> FeaturePoints:
+    """Points for the pooled and vectorised classifiers, whose features are Gaussian.
+
+    Only the noise is random: a trapezoid rule, spectrally accurate. Both are one signal of size
+    theta R / L (pooled, noise 1/sqrt(L)) or theta R / sqrt(L) (vectorised, noise 1) along one
+    direction; the vectorised one has L d parameters.
+    """
+    noise = np.linspace(-G_RANGE, G_RANGE, G_NODES)
+    weight = np.exp(-0.5 * noise**2)
+    weight /= weight.sum()
+    pooled = model == "pooled"
+    signal = task.strength * task.signals / (task.length if pooled else np.sqrt(task.length))
+    label = np.repeat([1.0, -1.0], G_NODES)
+    return FeaturePoints(
+        weight=np.concatenate([task.prior * weight, (1 - task.prior) * weight]),
+        label=label,
+        along=np.zeros(2 * G_NODES),
+        across=np.where(label > 0, signal, 0.0),
+        rho=np.full(2 * G_NODES, 1 / np.sqrt(task.length) if pooled else 1.0),
+        noise=np.tile(noise, 2),
+        dimension=1.0 if pooled else float(task.length),
+        has_query=False,
+    )
+
+
+def feature_points(
+    task: SparseTask, model: str, cosine: float, sharpness: float, log2_points: int
+) -> FeaturePoints:
+    """Return the points for one of the three classifiers, after checking that it is covered."""
+    one_of(model, MODELS, "model")
+    if model == "attention":
+        if cosine is None or sharpness is None:
+            raise BadInput("attention needs the query's cosine and sharpness; give both.")
+        cosine, sharpness = real_number(cosine, "cosine"), real_number(sharpness, "sharpness")
+        if not -1 <= cosine <= 1:
+            raise BadInput(f"cosine must lie between -1 and 1, got {cosine}.")
+        if sharpness < 0:
+            raise BadInput(f"sharpness must not be negative, got {sharpness}.")
+        return attention_points(_anywhere(task), cosine, sharpness, log2_points)
+    if model == "vectorized" and not task.uniform_positions:
+        raise BadInput(
+            "the vectorized theory needs uniform positions, but this task has its own position "
+            "law; drop positions, or use simulate_readout."
+        )
+    return linear_points(_anywhere(task), model)
+
+
+def _anywhere(task: SparseTask) -> SparseTask:
+    return SparseTask(task.length, task.signals, task.strength, task.prior)

@@ -1,0 +1,279 @@
+"""Convex losses, each with the proximal step that the asymptotics of training need.
+
+A loss is used through its Moreau envelope e(z) = min_x loss(x; y) + (x - z)^2 / (2 gamma): its
+minimiser eta is the prediction on a *training* sample whose leave-one-out prediction is z.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from attnlimit.checks import Array, positive
+from attnlimit.errors import BadInput
+
+Function = Callable[..., Array]
+
+
+class Loss(ABC):
+    """A convex loss(z; y) of a prediction z and a label y in {-1, +1}."""
+
+    name: str
+    separates: bool = True
+    """True if minimising it without a ridge drives separable data to the largest margin."""
+    smooth: bool = False
+    """True if the second derivative is continuous and known."""
+
+    @abstractmethod
+    def value(self, z: Array, y: Array) -> Array:
+        """loss(z; y)."""
+
+    @abstractmethod
+    def slope(self, z: Array, y: Array) -> Array:
+        """Derivative in z."""
+
+    @abstractmethod
+    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
+        """argmin_x loss(x; y) + (x - z)^2 / (2 gamma)."""
+
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Return eta = prox, the envelope's derivative and its second derivative, in z.
+
+        Without a second derivative of the loss, the last is a central difference of the prox.
+        """
+        eta = self.prox(z, gamma, y)
+        step = 1e-5 * (1 + np.abs(z))
+        rise = self.prox(z + step, gamma, y) - self.prox(z - step, gamma, y)
+        return eta, (z - eta) / gamma, np.clip(1 - rise / (2 * step), 0, 1) / gamma
+
+    @property
+    def initial_pull(self) -> float:
+        """c0 in -loss'(0; y) = c0 y."""
+        ones = np.ones(1)
+        up, down = -self.slope(0 * ones, ones)[0], self.slope(0 * ones, -ones)[0]
+        if not (up > 0 and np.isclose(up, down)):
+            raise BadInput(
+                f"the loss {self.name!r} must have -loss'(0; y) = c0 y with c0 > 0, but it is "
+                f"{up:.3g} at y = +1 and {-down:.3g} at y = -1."
+            )
+        return float(up)
+
+
+@dataclass(frozen=True)
+class SquareLoss(Loss):
+    """(z - y)^2 / 2."""
+
+    name: str = "square"
+    separates = False
+    smooth = True
+
+    def value(self, z: Array, y: Array) -> Array:
+        """loss(z; y)."""
+        return 0.5 * (z - y) ** 2
+
+    def slope(self, z: Array, y: Array) -> Array:
+        """Derivative in z."""
+        return z - y
+
+    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
+        """Closed form."""
+        return (z + gamma * y) / (1 + gamma)
+
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Closed forms."""
+        curvature = 1 / (1 + gamma)
+        return self.prox(z, gamma, y), (z - y) * curvature, curvature + 0 * z
+
+
+@dataclass(frozen=True)
+class LogisticLoss(Loss):
+    """log(1 + e^{-yz})."""
+
+    name: str = "logistic"
+    smooth = True
+
+    def value(self, z: Array, y: Array) -> Array:
+        """loss(z; y)."""
+        return np.logaddexp(0, -y * z)
+
+    def slope(self, z: Array, y: Array) -> Array:
+        """Derivative in z."""
+        return -y * expit(-y * z)
+
+    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
+        """Root of t - gamma sigma(-t) = yz, by a Newton iteration that cannot overshoot.
+
+        The left side is convex for t < 0 and concave for t > 0, and the sign of the root is that
+        of yz + gamma/2. Starting between 0 and the root, Newton's method is then monotone.
+        """
+        margin = y * z
+        half = np.log(0.5 * gamma) - margin
+        # lower bound of Wright's omega: x <= omega(half) solves x + log x = half
+        omega = np.where(half > 1, half - np.log(np.maximum(half, 1)), 0.0)
+        root_is_positive = margin + 0.5 * gamma > 0
+        t = np.where(root_is_positive, np.maximum(0, margin + omega), np.minimum(0, margin + gamma))
+        for _ in range(60):
+            tail = expit(-t)
+            step = (t - gamma * tail - margin) / (1 + gamma * tail * (1 - tail))
+            t = t - step
+            if np.max(np.abs(step) / (1 + np.abs(t))) < 1e-9:  # quadratic: the error is squared
+                break
+        return y * t
+
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """From eta: loss' and loss'' / (1 + gamma loss'')."""
+        eta = self.prox(z, gamma, y)
+        tail = expit(-y * eta)
+        curvature = tail * (1 - tail)
+        return eta, -y * tail, curvature / (1 + gamma * curvature)
+
+
+@dataclass(frozen=True)
+class SmoothedHinge(Loss):
+    """The hinge (1 - yz)_+, made quadratic over a `width` below the margin."""
+
+    width: float = 0.5
+    name: str = "hinge"
+
+    def value(self, z: Array, y: Array) -> Array:
+        """loss(z; y)."""
+        gap = 1 - y * z
+        return np.where(
+            gap <= 0,
+            0.0,
+            np.where(gap < self.width, gap**2 / (2 * self.width), gap - self.width / 2),
+        )
+
+    def slope(self, z: Array, y: Array) -> Array:
+        """Derivative in z."""
+        return -y * np.clip((1 - y * z) / self.width, 0, 1)
+
+    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
+        """Closed form on each piece."""
+        pull = np.clip((1 - y * z) / (self.width + gamma), 0, 1)
+        return z + y * gamma * pull
+
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Closed forms: the envelope is a hinge again, smoothed over width + gamma."""
+        pull = (1 - y * z) / (self.width + gamma)
+        inside = (pull > 0) & (pull < 1)
+        return self.prox(z, gamma, y), -y * np.clip(pull, 0, 1), inside / (self.width + gamma)
+
+
+@dataclass(frozen=True)
+class HardMargin(Loss):
+    """Zero where yz >= 1 and infinite below: the max-margin classifier."""
+
+    name: str = "max-margin"
+
+    def value(self, z: Array, y: Array) -> Array:
+        """loss(z; y), zero on its domain up to rounding."""
+        return np.where(y * z >= 1 - 1e-9, 0.0, np.inf)
+
+    def slope(self, z: Array, y: Array) -> Array:
+        """Not a function at the margin."""
+        raise BadInput("the max-margin limit has no derivative; it exists only for the readout.")
+
+    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
+        """Projection on yz >= 1."""
+        return y * np.maximum(y * z, 1)
+
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Of (1 - yz)_+^2 / (2 gamma)."""
+        gap = np.maximum(1 - y * z, 0)
+        return z + y * gap, -y * gap / gamma, (gap > 0) / gamma
+
+
+@dataclass(frozen=True)
+class Interpolation(Loss):
+    """Zero where z = y and infinite elsewhere: the interpolator of least norm."""
+
+    name: str = "least-norm interpolation"
+    separates = False
+    smooth = True
+
+    def value(self, z: Array, y: Array) -> Array:
+        """loss(z; y), zero on its domain up to rounding."""
+        return np.where(np.abs(z - y) < 1e-9, 0.0, np.inf)
+
+    def slope(self, z: Array, y: Array) -> Array:
+        """Not a function."""
+        raise BadInput("the ridgeless limit has no derivative; it exists only for the readout.")
+
+    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
+        """The label itself."""
+        return y + 0 * z
+
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Of (z - y)^2 / (2 gamma)."""
+        return y + 0 * z, (z - y) / gamma, 1 / gamma + 0 * z
+
+
+@dataclass(frozen=True)
+class UserLoss(Loss):
+    """Any convex loss, given as functions value(z, y), slope(z, y) and prox(z, gamma, y).
+
+    Arguments are arrays that broadcast. `largest_margin` says that, without a ridge and on
+    separable data, the loss is driven to the largest margin (every decreasing margin loss whose
+    infimum is not attained, and the hinges).
+    """
+
+    value_function: Function
+    slope_function: Function
+    prox_function: Function
+    name: str = "user"
+    largest_margin: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "separates", self.largest_margin)
+        z = np.array([-2.0, 0.3, 1.7])
+        for label in (-1.0, 1.0):
+            y = np.full(3, label)
+            eta = self.prox_function(z, np.full(3, 0.7), y)
+            gap = np.abs(eta + 0.7 * self.slope_function(eta, y) - z).max()
+            if not gap < 1e-4:
+                raise BadInput(
+                    f"the prox of the loss {self.name!r} does not match its derivative: "
+                    f"prox + gamma * slope(prox) misses z by {gap:.2g} at gamma = 0.7."
+                )
+
+    def value(self, z: Array, y: Array) -> Array:
+        """loss(z; y)."""
+        return self.value_function(z, y)
+
+    def slope(self, z: Array, y: Array) -> Array:
+        """Derivative in z."""
+        return self.slope_function(z, y)
+
+    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
+        """As given."""
+        return self.prox_function(z, gamma, y)
+
+
+BY_NAME: dict[str, Loss] = {
+    "logistic": LogisticLoss(),
+    "square": SquareLoss(),
+    "hinge": SmoothedHinge(),
+}
+
+
+def as_loss(loss: str | Loss | tuple[Function, Function, Function]) -> Loss:
+    """Return a Loss from its name, or from (value, slope, prox)."""
+    if isinstance(loss, Loss):
+        return loss
+    if isinstance(loss, tuple) and len(loss) == 3 and all(callable(f) for f in loss):
+        return UserLoss(*loss)
+    if isinstance(loss, str) and loss in BY_NAME:
+        return BY_NAME[loss]
+    raise BadInput(
+        f"loss must be one of {', '.join(BY_NAME)}, or (value, slope, prox) functions; got {loss!r}."
+    )
+
+
+def hinge(width: float) -> SmoothedHinge:
+    """Return a hinge smoothed over `width`, in (0, infinity)."""
+    return SmoothedHinge(width=positive(width, "width"))

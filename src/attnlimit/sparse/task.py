@@ -1,0 +1,125 @@
+"""SparseTask: which bags of tokens are drawn, and what hides in the positive ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlimit.checks import Array, count, mixture_weights, probability, real_number
+from attnlimit.errors import BadInput
+
+MODELS = ("attention", "pooled", "vectorized")
+BATCH_ENTRIES = 4_000_000
+"""Numbers drawn at a time when streaming: 32 MB in double precision."""
+
+
+@dataclass(frozen=True)
+class SparseTask:
+    """Tell bags with a few shifted tokens from bags of pure noise.
+
+    A bag is X in R^{L x d} with label y = +1 with probability `prior`. A negative bag is standard
+    normal noise. A positive bag has the vector `strength` * xi (a hidden unit vector) added to
+    `signals` of its `length` rows. Model of Barnfield, Cui and Lu (arXiv 2509.25153).
+
+    Parameters
+    ----------
+    length
+        Tokens in a bag, L.
+    signals
+        Tokens that carry the signal in a positive bag, R.
+    strength
+        Norm of the shift, theta >= 0, in units of the noise.
+    prior
+        Probability of a positive bag, pi.
+    positions
+        Probability of each of the L positions to be drawn first as a signal; further ones are
+        drawn in proportion among those left. Uniform if not given.
+    """
+
+    length: int = 10
+    signals: int = 1
+    strength: float = 5.0
+    prior: float = 0.5
+    positions: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        length = count(self.length, "length")
+        signals = count(self.signals, "signals")
+        if signals > length:
+            raise BadInput(
+                f"signals must be at most length, got {signals} signal tokens in bags of "
+                f"{length}; lower signals or raise length."
+            )
+        strength = real_number(self.strength, "strength")
+        if strength < 0:
+            raise BadInput(f"strength must not be negative, got {strength}.")
+        object.__setattr__(self, "length", length)
+        object.__setattr__(self, "signals", signals)
+        object.__setattr__(self, "strength", strength)
+        object.__setattr__(self, "prior", probability(self.prior, "prior"))
+        if self.positions is not None:
+            law = mixture_weights(self.positions, length, "positions")
+            if np.count_nonzero(law) < signals:
+                raise BadInput(
+                    f"positions must leave at least signals = {signals} places possible, "
+                    f"but only {np.count_nonzero(law)} have a probability above zero."
+                )
+            object.__setattr__(self, "positions", tuple(law.tolist()))
+
+    @property
+    def uniform_positions(self) -> bool:
+        """Whether every set of R positions is equally likely."""
+        return self.positions is None or len(set(self.positions)) == 1
+
+    def direction(self, dim: int) -> Array:
+        """The hidden unit vector xi used by `sample`: all entries equal, no loss of generality."""
+        return np.full(dim, 1 / np.sqrt(dim))
+
+    def labels(self, n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """Draw `n` labels in {-1, +1}."""
+        return np.where(rng.random(n) < self.prior, 1, -1).astype(np.int64)
+
+    def supports(self, n: int, rng: np.random.Generator) -> Array:
+        """Draw `n` indicator vectors v in {0, 1}^L with R ones."""
+        if self.positions is None:
+            keys = rng.random((n, self.length))
+        else:
+            # exponential races: the R first arrivals are draws without replacement
+            with np.errstate(divide="ignore"):
+                keys = rng.exponential(size=(n, self.length)) / np.asarray(self.positions)
+        chosen = np.argpartition(keys, self.signals - 1, axis=1)[:, : self.signals]
+        support = np.zeros((n, self.length))
+        np.put_along_axis(support, chosen, 1.0, axis=1)
+        return support
+
+    def sample(
+        self, n: int, dim: int, seed: int | np.random.Generator = 0
+    ) -> tuple[Array, NDArray[np.int64]]:
+        """Draw `n` labelled bags: X of shape (n, L, dim) and y in {-1, +1}.
+
+        Examples
+        --------
+        >>> X, y = SparseTask(length=4, strength=3.0).sample(8, dim=5, seed=1)
+        >>> X.shape, sorted(set(y.tolist()))
+        ((8, 4, 5), [-1, 1])
+        """
+        n, dim = count(n, "n"), count(dim, "dim")
+        rng = np.random.default_rng(seed)
+        y = self.labels(n, rng)
+        X = rng.standard_normal((n, self.length, dim))
+        shift = self.strength * self.direction(dim)
+        X += (self.supports(n, rng) * (y > 0)[:, None])[:, :, None] * shift
+        return X, y
+
+    def batches(
+        self, n: int, dim: int, seed: int | np.random.Generator = 0
+    ) -> Iterator[tuple[Array, NDArray[np.int64]]]:
+        """Yield `n` bags in blocks that stay under 32 MB, however large n x L x dim is."""
+        n, dim = count(n, "n"), count(dim, "dim")
+        rng = np.random.default_rng(seed)
+        block = max(1, BATCH_ENTRIES // (self.length * dim))
+        for start in range(0, n, block):
+            yield self.sample(min(block, n - start), dim, rng)
