@@ -171,7 +171,7 @@ def best_step_sizes(
     sharpness: float | None = None,
     beta: float = 1.0,
 ) -> Alignment:
-    """Return the alignment at the (lr_w, lr_b) with the largest cosine, found by search in [0.01, 100].
+    """Return the alignment at the (lr_w, lr_b) in [0.01, 100]^2 with the largest cosine.
 
     With `sharpness` given, lr_q is then chosen so that beta |q| equals it.
     """

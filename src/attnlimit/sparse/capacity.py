@@ -103,7 +103,7 @@ def _minimise(points: FeaturePoints) -> tuple[float, float, int]:
         x = x + length * step
         value, gradient, hessian = new
     raise NotConverged(
-        f"the capacity's minimisation stopped with a relative decrement of {decrement / value:.2g}.",
+        f"the capacity's minimisation stopped at a relative decrement of {decrement / value:.2g}.",
         reached=decrement / value,
     )
 

@@ -102,8 +102,10 @@ def attention_points(
         k, c, rho = summarise(scores, sharpness, signals)
         across = task.strength * np.sqrt(max(0.0, 1 - cosine**2)) * c * (label > 0)
         parts.append((prior * weight / weight.sum(), np.full(len(u), label), k, across, rho, noise))
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return FeaturePoints(*columns)
+    weight, label_column, along, across_column, rho_column, noise_column = (
+        np.concatenate(column) for column in zip(*parts, strict=True)
+    )
+    return FeaturePoints(weight, label_column, along, across_column, rho_column, noise_column)
 
 
 @lru_cache(maxsize=64)

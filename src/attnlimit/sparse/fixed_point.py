@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -51,8 +52,8 @@ def fixed_point(
         points, residuals = [*points, x][-memory - 1 :], [*residuals, f][-memory - 1 :]
         move = f
         if len(points) > 1:
-            df = np.stack([b - a for a, b in zip(residuals[:-1], residuals[1:], strict=True)], 1)
-            dx = np.stack([b - a for a, b in zip(points[:-1], points[1:], strict=True)], 1)
+            df = np.stack([b - a for a, b in pairwise(residuals)], 1)
+            dx = np.stack([b - a for a, b in pairwise(points)], 1)
             mix, *_ = np.linalg.lstsq(df, f, rcond=1e-10)
             move = f - (dx + df) @ mix
         x = x + move * min(1.0, max_move / max(float(np.max(np.abs(move))), 1e-300))

@@ -270,7 +270,7 @@ def as_loss(loss: str | Loss | tuple[Function, Function, Function]) -> Loss:
     if isinstance(loss, str) and loss in BY_NAME:
         return BY_NAME[loss]
     raise BadInput(
-        f"loss must be one of {', '.join(BY_NAME)}, or (value, slope, prox) functions; got {loss!r}."
+        f"loss must be {', '.join(BY_NAME)}, or functions (value, slope, prox); got {loss!r}."
     )
 
 

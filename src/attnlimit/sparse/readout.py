@@ -69,7 +69,7 @@ class Readout:
             f"  test error   {self.test_error:.4f}\n"
             f"  train error  {self.train_error:.4f}\n"
             f"  train loss   {self.train_loss:.5g}\n"
-            f"  mean margin  {self.train_margin:.4g} in training, {self.test_margin:.4g} on new bags\n"
+            f"  mean margin  {self.train_margin:.4g} in training, {self.test_margin:.4g} on new\n"
             f"  solved to {self.residual:.1e} in {self.steps} steps"
         )
 
