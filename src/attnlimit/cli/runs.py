@@ -1,0 +1,110 @@
+"""`attnlimit runs`: what run folders there are, what is in one, and removing it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import typer
+
+from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.errors import BadInput
+
+Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Name = Annotated[str, typer.Argument(help="A run's name, or its beginning.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the root."""
+    runs = typer.Typer(help="List, show and remove run folders.", no_args_is_help=True)
+    runs.command("list")(list_runs)
+    runs.command("show")(show)
+    runs.command("remove")(remove)
+    app.add_typer(runs, name="runs")
+
+
+def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
+    """List the runs."""
+    from attnlimit.runs import RunFolder
+
+    rows = []
+    for path in sorted(out.glob("*/run.json")):
+        folder = RunFolder(path.parent)
+        record = folder.record()
+        rows.append(
+            {
+                "run": folder.path.name,
+                "state": "finished" if folder.finished else "unfinished",
+                "shards": len(list(folder.path.glob("shards/*.json"))),
+                "version": record.get("version", ""),
+                "created": record.get("created", ""),
+                "MB": round(_size(folder.path) / 1e6, 2),
+            }
+        )
+    if json:
+        print_json(rows)
+    elif rows:
+        print_table(pd.DataFrame(rows), f"Runs in {out}")
+    else:
+        console().print(f"There are no runs in {out}.")
+
+
+def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
+    """Show one run: its configuration, and its table when it is finished."""
+    folder = _find(name, out)
+    record = folder.record()
+    table = None
+    if folder.finished:
+        from attnlimit.experiments import EXPERIMENTS, load
+
+        table = folder.curves()
+        if record["experiment"] in EXPERIMENTS:
+            table = load(record["experiment"]).table(record["config"], table)
+    if json:
+        print_json({**record, "path": folder.path, "finished": folder.finished, "table": table})
+        return
+    screen = console()
+    screen.print(f"{folder.path.name}  (attnlimit {record.get('version')})", markup=False)
+    for key, value in record["config"].items():
+        screen.print(f"  {key}: {value}", markup=False)
+    if table is None:
+        screen.print("Not finished; run its command again to resume it.")
+    else:
+        print_table(table)
+
+
+def remove(
+    name: Name,
+    out: Root = Path("runs"),
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Remove one run folder and everything in it."""
+    folder = _find(name, out)
+    if not yes and not json:
+        typer.confirm(f"Remove {folder.path}?", abort=True)
+    with folder.lock():
+        shutil.rmtree(folder.path)
+    if json:
+        print_json({"removed": folder.path})
+    else:
+        console().print(f"Removed {folder.path}.")
+
+
+def _find(name: str, out: Path):  # type: ignore[no-untyped-def]
+    from attnlimit.runs import RunFolder
+
+    matches = [path.parent for path in out.glob("*/run.json") if path.parent.name.startswith(name)]
+    if not name or not matches:
+        raise BadInput(f"There is no run {name!r} in {out}; `attnlimit runs list` names them.")
+    if len(matches) > 1:
+        names = ", ".join(sorted(path.name for path in matches))
+        raise BadInput(f"{name!r} could be any of {names}; write more of it.")
+    return RunFolder(matches[0])
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

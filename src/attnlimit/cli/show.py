@@ -1,0 +1,87 @@
+"""How do commands print? Tables for people, JSON for programs, a progress bar for patience."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+
+def console() -> Console:
+    """Where people read; wide enough for a table when it is not a terminal."""
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal else Console(highlight=False, width=160)
+
+
+def print_table(frame: pd.DataFrame, title: str = "") -> None:
+    """Print a table with numbers aligned and rounded to what can be read."""
+    table = Table(title=title or None, title_justify="left", header_style="bold")
+    for column in frame.columns:
+        numeric = pd.api.types.is_numeric_dtype(frame[column])
+        table.add_column(str(column), justify="right" if numeric else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(*[_cell(value) for value in row])
+    console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (float, np.floating)):
+        return "" if math.isnan(value) else f"{value:.4g}"
+    return str(value)
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON document; NaN and infinities become null, as JSON has none."""
+    print(json.dumps(_plain(content), indent=1, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, pd.DataFrame):
+        return [_plain(row) for row in value.to_dict(orient="records")]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(value) if math.isfinite(value) else None
+    return value if value is None else str(value)
+
+
+@contextmanager
+def progress_bar(title: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of (done, total) that moves a bar with a time estimate on stderr."""
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not shown,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

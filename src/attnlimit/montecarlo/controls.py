@@ -1,0 +1,161 @@
+"""Which functions of the tokens alone move with the mean output? They cut its Monte Carlo noise.
+
+The mean output is, to first order, a sum over tokens of the projection h(y) (docs/montecarlo.md).
+Its terms are the limit output at y, the value of y, and the value of y weighted by how many queries
+look that way; their best combination is found from the draws themselves, one for each n. The
+expectation of their squares is known, so that subtracting what they explain leaves no bias.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlimit.checks import Array
+from attnlimit.heads import Head
+from attnlimit.montecarlo.reference import limit_outputs
+from attnlimit.tokens import Gaussian, Tokens
+
+POINTS = 1 << 15
+
+
+class TokenFeatures(Protocol):
+    """Centred vector functions of one token, in output space, and their second moments."""
+
+    gram: Array
+    """E <f_j, f_k>, of shape (J, J)."""
+
+    scalar_means: Array
+    """Expectations of the scalar features, (Z,)."""
+
+    def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums over the tokens (B, S, d) of the features: (B, J, d_v) and (B, Z), float64."""
+        ...
+
+
+@dataclass(frozen=True)
+class GaussianFeatures:
+    """Features exp(<a_j, z^2> / 2) M_j (y - m), z the whitened token along the head's key axes.
+
+    a = 0 gives the limit output and the value; a = tau b^2 / (1 + b^2), with b the singular values
+    of the whitened score matrix, the attention that the token receives, with a tau that keeps four
+    moments finite past the horizon 1. The scalar features, controls of the covariance, are these
+    weights alone and times the squared length of the value, plain and in the metric of the limit's
+    covariance. All expectations are Gaussian integrals, in closed form.
+    """
+
+    mean: Tensor
+    whiten: Tensor
+    exponents: Tensor
+    maps: Tensor
+    lengths: Tensor
+    gram: Array
+    scalar_means: Array
+
+    def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum the features over tokens, weights in float32 and sums in float64."""
+        centred = keys - self.mean
+        coordinates = centred @ self.whiten
+        weights = torch.exp(coordinates**2 @ self.exponents / 2)
+        weighted = weights.double().transpose(1, 2) @ centred.double()
+        vectors = torch.einsum("bjd,jvd->bjv", weighted, self.maps)
+        squares = torch.stack(
+            [((coordinates @ metric) * coordinates).sum(-1) for metric in self.lengths], dim=-1
+        )
+        distinct = weights[..., 1:].double()
+        products = distinct.transpose(1, 2) @ squares.double()
+        return vectors, torch.cat([products.flatten(1), distinct[..., 1:].sum(1)], dim=1)
+
+
+@dataclass(frozen=True)
+class GenericFeatures:
+    """The limit output, the value, and the value weighted by the token's exposure to queries.
+
+    Second moments and means are averages over quasi-random tokens.
+    """
+
+    head: Head
+    tokens: Tokens
+    exposure: Array
+    scale: tuple[float, float]
+    centre: Array
+    gram: Array
+    scalar_means: Array
+
+    def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """Sum the features over tokens; there are no scalar ones."""
+        rows = [self.values(block.numpy()).sum(axis=0) for block in keys.double()]
+        vectors = torch.from_numpy(np.asarray(rows) - keys.shape[1] * self.centre)
+        return vectors, vectors.new_zeros((len(vectors), 0))
+
+    def values(self, tokens: Array) -> Array:
+        """Every feature of every token, uncentred: (n, J, d_v)."""
+        exposed = ((tokens @ self.exposure) ** 2).sum(axis=1)
+        standard = np.clip((exposed - self.scale[0]) / self.scale[1], -4, 4)[:, None]
+        value = tokens @ self.head.V.T
+        limit = limit_outputs(self.head, self.tokens, tokens)
+        return np.stack([limit, value, standard * value, standard**2 * value], axis=1)
+
+
+def token_features(head: Head, tokens: Tokens) -> TokenFeatures:
+    """Return the control features of a head with these tokens."""
+    if isinstance(tokens, Gaussian):
+        return _gaussian(head, tokens)
+    return _generic(head, tokens)
+
+
+def _gaussian(head: Head, tokens: Gaussian) -> GaussianFeatures:
+    root = tokens.sqrt_cov()
+    _, strengths, axes = np.linalg.svd(root @ head.A.T @ root)
+    received = strengths**2 / (1 + strengths**2)
+    full = min(1.0, 0.22 / max(received.max(), 1e-300))
+    radial = min(0.2, 0.5 / np.sqrt(tokens.dim))
+    exponents = [0 * received, 0 * received, full * received, 0.3 * full * received]
+    exponents.append(np.full(tokens.dim, radial))
+    frame = root @ axes.T  # a token is mean + frame z
+    back = np.linalg.pinv(frame)
+    value = head.V @ frame
+    damped = value / (1 + strengths**2)
+    limit = head.V @ tokens.cov() @ head.A @ frame
+    in_frame = [limit, value, damped, damped, value]
+    gram = np.empty((len(in_frame), len(in_frame)))
+    for j, first in enumerate(in_frame):
+        for k, second in enumerate(in_frame):
+            left = 1 - exponents[j] - exponents[k]
+            gram[j, k] = ((first * second).sum(axis=0) / left).sum() / np.sqrt(left).prod()
+    lengths = [value.T @ limit @ limit.T @ value, value.T @ value]
+    total = [1 / np.sqrt(1 - a).prod() for a in exponents[1:]]
+    products = [
+        weight * (np.diag(metric) / (1 - a)).sum()
+        for weight, a in zip(total, exponents[1:], strict=True)
+        for metric in lengths
+    ]
+    return GaussianFeatures(
+        torch.from_numpy(tokens.mean()).float(),
+        torch.from_numpy(back.T.copy()).float(),
+        torch.from_numpy(np.stack(exponents, axis=1)).float(),
+        torch.from_numpy(np.stack([matrix @ back for matrix in in_frame])),
+        torch.from_numpy(np.stack(lengths)).float(),
+        gram,
+        np.asarray(products + total[1:]),
+    )
+
+
+def _generic(head: Head, tokens: Tokens) -> GenericFeatures:
+    points = tokens.points(POINTS)
+    second = points.T @ points / len(points)
+    values, vectors = np.linalg.eigh(second)
+    exposure = head.A @ (vectors * np.sqrt(np.maximum(values, 0)))
+    exposed = ((points @ exposure) ** 2).sum(axis=1)
+    scale = (float(exposed.mean()), float(max(exposed.std(), 1e-300)))
+    none = np.zeros(0)
+    features = GenericFeatures(head, tokens, exposure, scale, none, none, none)
+    table = features.values(points)
+    centre = table.mean(axis=0)
+    table = table - centre
+    gram = np.einsum("njv,nkv->jk", table, table) / len(table)
+    return GenericFeatures(head, tokens, exposure, scale, centre, gram, none)

@@ -1,0 +1,83 @@
+"""What do n tokens give, for many n at once? Blocked attention over nested prefixes of one draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+# Scores in flight at a time: the fused kernel never holds them, a fallback kernel would.
+BLOCK_PAIRS = 1 << 27
+MAX_QUERY_BLOCK = 8192
+
+Part = tuple[Tensor, Tensor]
+"""Attention over some of the keys: outputs (B, q, d) and log-sum-exp of scores (B, q)."""
+
+
+def attend(tilts: Tensor, keys: Tensor) -> Part:
+    """Attention of queries with scores <t, y> over the keys y, which are their own values.
+
+    Parameters
+    ----------
+    tilts : (B, q, d) float32 tensor
+        The vectors t = A x of the queries.
+    keys : (B, n, d) float32 tensor
+
+    Returns
+    -------
+    (B, q, d) and (B, q) float64 tensors
+        Tilted means of the keys and log sum_i exp<t, y_i>, so that parts over disjoint keys can
+        be merged.
+    """
+    block = max(1, min(MAX_QUERY_BLOCK, BLOCK_PAIRS // keys.shape[1]))
+    pieces = [
+        _fused(tilts[:, start : start + block], keys) for start in range(0, tilts.shape[1], block)
+    ]
+    outputs = torch.cat([piece[0] for piece in pieces], dim=1)
+    return outputs.double(), torch.cat([piece[1] for piece in pieces], dim=1).double()
+
+
+def _fused(tilts: Tensor, keys: Tensor) -> Part:
+    # 4-D inputs take the fused kernel; the public function hides the log-sum-exp it computes.
+    query, key = tilts[:, None], keys[:, None]
+    output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, key, 0.0, False, scale=1.0
+    )
+    return output[:, 0], logsumexp[:, 0]
+
+
+def merge(first: Part, second: Part) -> Part:
+    """Attention over the union of two disjoint sets of keys."""
+    logsumexp = torch.logaddexp(first[1], second[1])
+    outputs = first[0] * torch.exp(first[1] - logsumexp)[..., None]
+    outputs += second[0] * torch.exp(second[1] - logsumexp)[..., None]
+    return outputs, logsumexp
+
+
+def prefix_outputs(
+    tilts: Tensor, keys: Tensor, sizes: Sequence[int], queries: Sequence[int]
+) -> Iterator[Tensor]:
+    """Yield, for each n in the increasing `sizes`, the outputs of the first queries over n keys.
+
+    The first `queries[k]` (non-decreasing) queries attend to the first `sizes[k]` keys. A query
+    meets each key once: what it saw of a shorter prefix is kept and merged with the new keys, so
+    the whole grid costs about as much as its largest n.
+    """
+    seen: Part | None = None
+    previous = 0
+    for size, count in zip(sizes, queries, strict=True):
+        parts = []
+        old = 0
+        if seen is not None:
+            old = seen[0].shape[1]
+            fresh_keys = attend(tilts[:, :old], keys[:, previous:size])
+            parts.append(merge(seen, fresh_keys))
+        if count > old:
+            parts.append(attend(tilts[:, old:count], keys[:, :size]))
+        seen = (
+            torch.cat([part[0] for part in parts], dim=1),
+            torch.cat([part[1] for part in parts], dim=1),
+        )
+        previous = size
+        yield seen[0]

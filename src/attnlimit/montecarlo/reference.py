@@ -1,0 +1,91 @@
+"""What are measurements compared with? The exact infinite-token limits, never a big sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlimit.checks import Array
+from attnlimit.heads import Head
+from attnlimit.tokens import Ball, Cube, Gaussian, Laplace, Signs, Sphere, Tokens
+
+POINTS = 1 << 14
+SCRAMBLES = 8
+
+Moment = Callable[[Array], Array]
+"""A function of outputs (..., d_v) with values (..., k)."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Mean and covariance of the limit output over queries drawn like the tokens.
+
+    `mean_error` and `covariance_error` bound what quadrature leaves (norm and Frobenius norm);
+    both are zero where a closed form exists.
+    """
+
+    mean: Array
+    covariance: Array
+    mean_error: float
+    covariance_error: float
+    method: str
+
+
+def is_symmetric(tokens: Tokens) -> bool:
+    """Whether y and -y have the same law."""
+    if isinstance(tokens, Gaussian):
+        return not tokens.mean().any()
+    return isinstance(tokens, (Sphere, Ball, Cube, Signs, Laplace))
+
+
+def limit_reference(head: Head, tokens: Tokens) -> Reference:
+    """Mean and covariance of the limit output.
+
+    Gaussian tokens N(m, S): Gamma(x) = V (m + S A x), of mean V (m + S A m) and covariance
+    V S A S A' S V'. Other tokens: the limit map is exact, and its average over queries is a
+    quasi-Monte Carlo sum over scrambled Sobol points, whose scrambles give the error. The mean is
+    zero for symmetric tokens.
+    """
+    if isinstance(tokens, Gaussian):
+        mean, cov = tokens.mean(), tokens.cov()
+        linear = head.V @ cov @ head.A
+        return Reference(
+            head.V @ (mean + cov @ head.A @ mean), linear @ cov @ linear.T, 0.0, 0.0, "closed form"
+        )
+    means, seconds = [], []
+    for seed in range(SCRAMBLES):
+        outputs = limit_outputs(head, tokens, tokens.points(POINTS, seed))
+        means.append(outputs.mean(axis=0))
+        seconds.append(outputs.T @ outputs / len(outputs))
+    mean = np.zeros(head.value_dim) if is_symmetric(tokens) else np.mean(means, axis=0)
+    covariances = [second - np.outer(mean, mean) for second in seconds]
+    covariance = np.mean(covariances, axis=0)
+    return Reference(
+        mean,
+        covariance,
+        0.0 if is_symmetric(tokens) else _scatter(means),
+        _scatter(covariances),
+        f"quasi-Monte Carlo over {SCRAMBLES} x {POINTS} queries of the exact limit map",
+    )
+
+
+def moment_reference(head: Head, tokens: Tokens, moment: Moment) -> tuple[Array, float]:
+    """Expectation of `moment` of the limit output, and the error of its quadrature."""
+    values = []
+    for seed in range(SCRAMBLES):
+        outputs = limit_outputs(head, tokens, tokens.points(POINTS, seed))
+        values.append(np.asarray(moment(outputs), dtype=np.float64).mean(axis=0))
+    return np.mean(values, axis=0), _scatter(values)
+
+
+def limit_outputs(head: Head, tokens: Tokens, queries: Array) -> Array:
+    """The infinite-token output of each query: V grad K(A x)."""
+    return np.asarray(tokens.tilted_mean(head.tilts(queries)) @ head.V.T)
+
+
+def _scatter(estimates: list[Array]) -> float:
+    """Two standard errors of the average of independent scrambles, as a norm."""
+    deviations = np.std(np.asarray(estimates), axis=0, ddof=1)
+    return float(2 * np.linalg.norm(deviations) / np.sqrt(len(estimates)))
