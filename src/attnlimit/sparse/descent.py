@@ -39,7 +39,7 @@ def pool(X: Array, model: str, query: Array | None = None, sharpness: float = 1.
     logits = sharpness * (X @ query)
     p = np.exp(logits - logits.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
-    return np.einsum("nl,nld->nd", p, X)
+    return (p[:, None, :] @ X)[:, 0, :]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,8 @@ def query_steps(
         scores = X @ weights
         slope = chosen.slope(scores.mean(axis=1) + bias, y.astype(float))
         contrast = scores - scores.mean(axis=1, keepdims=True)
-        query += np.einsum("n,nl,nld->d", slope, contrast, X) / X.shape[1]
+        pull_on_tokens = slope[:, None] * contrast / X.shape[1]
+        query += pull_on_tokens.reshape(-1) @ X.reshape(-1, X.shape[2])
     return QuerySteps(-lr_q * beta / count * query, weights, bias)
 
 

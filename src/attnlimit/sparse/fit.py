@@ -74,15 +74,20 @@ def _newton(F: Array, y: Array, loss: Loss, ridge: float) -> LinearReadout:
         return float(loss.value(z, y).mean() + 0.5 * ridges @ x**2)
 
     value = objective(z, x)
-    for step_number in range(1, MAX_STEPS + 1):
+    steps = 0
+    while steps < MAX_STEPS:
+        steps += 1
         gradient = A.T @ loss.slope(z, y) / n + ridges * x
         _, _, curvature = loss.envelope_slopes(z, gamma, y)
-        hessian = (A * (curvature / n)[:, None]).T @ A
+        scaled = A * np.sqrt(curvature / n)[:, None]
+        hessian = scaled.T @ scaled
         hessian[np.diag_indices(p + 1)] += ridges + 1e-12
+        # where the loss is straight only this floor keeps the bias from running away
+        hessian[-1, -1] = max(hessian[-1, -1], 1e-8)
         step = -cho_solve(cho_factor(hessian, overwrite_a=True), gradient)
         decrement = -float(gradient @ step)
         move = A @ step
-        length = 1.0
+        length = min(1.0, 10 * (1 + np.abs(z).max()) / (np.abs(move).max() + 1e-300))
         while length > 1e-10:
             new_value = objective(z + length * move, x + length * step)
             if new_value <= value - 1e-4 * length * decrement:
@@ -104,5 +109,5 @@ def _newton(F: Array, y: Array, loss: Loss, ridge: float) -> LinearReadout:
         float(x[-1]),
         float(loss.value(z, y).mean()),
         float(np.mean(y * z <= 0)),
-        step_number,
+        steps,
     )

@@ -11,7 +11,7 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 
 from attnlimit.checks import Array, count, positive
-from attnlimit.errors import BadInput
+from attnlimit.errors import BadInput, NotConverged
 from attnlimit.sparse.descent import Blocks, pool, query_steps
 from attnlimit.sparse.features import feature_points
 from attnlimit.sparse.fit import LinearReadout, fit_readout
@@ -187,15 +187,20 @@ def simulate_alignment(
 
 
 def separable(features: Array, labels: Array) -> bool:
-    """Whether some (w, b) classifies every sample with y (<w, f> + b) >= 1: a linear program."""
-    A = np.concatenate([features, np.ones((len(features), 1))], axis=1)
-    A = -labels[:, None] * A
-    found = linprog(
-        np.zeros(A.shape[1]), A_ub=A, b_ub=-np.ones(len(A)), bounds=(None, None), method="highs"
-    )
-    if found.status not in (0, 2):
-        raise BadInput(f"the linear program failed: {found.message}")
-    return bool(found.status == 0)
+    """Whether some (w, b) classifies every sample: the largest margin t with entries in [-1, 1].
+
+    The linear program max t, y (<w, f> + b) >= t, is always feasible at t = 0; samples are
+    separable when its optimum is positive.
+    """
+    n, dim = features.shape
+    signed = labels[:, None] * np.concatenate([features, np.ones((n, 1))], axis=1)
+    constraints = np.concatenate([-signed, np.ones((n, 1))], axis=1)
+    cost = np.append(np.zeros(dim + 1), -1.0)
+    bounds = [(-1.0, 1.0)] * dim + [(None, None), (None, 1.0)]
+    found = linprog(cost, A_ub=constraints, b_ub=np.zeros(n), bounds=bounds, method="highs")
+    if found.status != 0:
+        raise NotConverged(f"the linear program of separability failed: {found.message}")
+    return bool(-found.fun > 1e-7)
 
 
 def simulate_capacity(

@@ -111,7 +111,8 @@ class SparseTask:
         y = self.labels(n, rng)
         X = rng.standard_normal((n, self.length, dim))
         shift = self.strength * self.direction(dim)
-        X += (self.supports(n, rng) * (y > 0)[:, None])[:, :, None] * shift
+        bags, tokens = np.nonzero(self.supports(n, rng) * (y > 0)[:, None])
+        X[bags, tokens] += shift
         return X, y
 
     def batches(
