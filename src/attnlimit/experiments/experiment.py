@@ -1,4 +1,4 @@
-"""What is an experiment? Named work cut into shards, whose rows combine into curves and a figure."""
+"""What is an experiment? Work cut into shards, whose rows combine into curves and a figure."""
 
 from __future__ import annotations
 

@@ -10,6 +10,9 @@ from attnlimit.checks import Array
 from attnlimit.montecarlo.sweep import Samples
 
 DRAWS_PER_CONTROL = 5
+FOLDS = 5
+# Directions in which features are nearly the same carry noise, not information.
+SMALLEST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -27,62 +30,53 @@ class Summary:
 
 
 def summarise(samples: Samples, *, control: bool = True) -> Summary:
-    """Average the draws, regressing out controls of known mean when there are enough draws.
+    """Average the draws, less what controls of known mean explain.
 
-    With controls c of mean zero the estimate is the intercept of the regression of the values on
-    c. Its bias is of order one over the number of draws, of the order of its variance.
+    The coefficients for a draw are fitted on the other folds only, so that it is independent of
+    them: the average has no bias, whatever the coefficients are, and the scatter of what is left
+    is an honest standard error.
     """
     replicates, sizes = samples.values.shape
-    residuals = np.empty_like(samples.values)
-    value = np.empty(sizes)
-    reduction = np.ones(sizes)
-    for k in range(sizes):
-        plain = samples.values[:, k]
-        columns = _controls(samples, k) if control else np.zeros((replicates, 0))
-        columns = columns[:, : max(0, replicates // DRAWS_PER_CONTROL - 1)]
-        value[k], residuals[:, k] = _regress(plain, columns)
-        left = residuals[:, k].var(ddof=1)
-        if left > 0:
-            reduction[k] = plain.var(ddof=1) / left
+    left = samples.values.copy()
+    folds = np.arange(replicates) % FOLDS
+    affordable = replicates // DRAWS_PER_CONTROL - 1
+    if control and affordable > 0:
+        for k in range(sizes):
+            for fold in range(FOLDS):
+                inside = folds == fold
+                left[inside, k] -= _explained(samples, k, ~inside, inside, affordable)
+    value = left.mean(axis=0)
+    residuals = left - value
     covariance = residuals.T @ residuals / (replicates * (replicates - 1))
+    before, after = samples.values.var(axis=0, ddof=1), left.var(axis=0, ddof=1)
+    reduction = np.divide(before, after, out=np.ones(sizes), where=after > 0)
     return Summary(value, covariance, reduction)
 
 
-def _controls(samples: Samples, k: int) -> Array:
+def _explained(samples: Samples, k: int, fitted: Array, applied: Array, affordable: int) -> Array:
+    """What controls, with coefficients from the draws `fitted`, explain in the draws `applied`."""
+    controls = _controls(samples, k, fitted)[:, :affordable]
+    spread = controls[fitted].std(axis=0)
+    controls = controls[:, spread > 0] / spread[spread > 0]
+    design = controls[fitted] - controls[fitted].mean(axis=0)
+    values = samples.values[fitted, k]
+    slopes = np.linalg.lstsq(design, values - values.mean(), rcond=1e-8)[0]
+    return np.asarray(controls[applied] @ slopes)
+
+
+def _controls(samples: Samples, k: int, fitted: Array) -> Array:
+    """Controls of mean zero for every draw, combined with coefficients from `fitted` ones."""
     columns = []
     if samples.gram is not None and samples.gram_mean is not None:
-        gram = samples.gram[:, k]
-        known = samples.gram_mean
+        gram, known = samples.gram[:, k], samples.gram_mean / samples.n[k]
         # The combination of features nearest to the mean output: least squares in expectation.
-        cross = gram[:, 0, 1:].mean(axis=0)
-        best = np.linalg.lstsq(known / samples.n[k], cross, rcond=1e-10)[0]
+        unit = np.sqrt(np.maximum(np.diag(known), 1e-300))
+        cross = gram[fitted, 0, 1:].mean(axis=0) / unit
+        best = np.linalg.lstsq(known / np.outer(unit, unit), cross, rcond=SMALLEST)[0] / unit
         explained = np.einsum("j,rjk,k->r", best, gram[:, 1:, 1:], best)
-        columns.append(explained[:, None] - best @ known @ best / samples.n[k])
+        columns.append(explained[:, None] - best @ known @ best)
     if samples.zeros:
         columns.append(samples.zeros[k])
     if not columns:
         return np.zeros((len(samples.values), 0))
     return np.concatenate(columns, axis=1)
-
-
-def _regress(values: Array, controls: Array) -> tuple[float, Array]:
-    """Intercept at controls = 0, and residuals scaled for the degrees of freedom they cost."""
-    spread = controls.std(axis=0)
-    controls = controls[:, spread > 0] / spread[spread > 0]
-    count = controls.shape[1]
-    if count == 0:
-        mean = float(values.mean())
-        return mean, values - mean
-    centre = controls.mean(axis=0)
-    slopes = np.linalg.lstsq(controls - centre, values - values.mean(), rcond=1e-10)[0]
-    residuals = values - values.mean() - (controls - centre) @ slopes
-    # The intercept also carries the error of the slopes, through the controls' own mean.
-    leverage = (
-        1
-        + len(values)
-        * centre
-        @ np.linalg.pinv((controls - centre).T @ (controls - centre))
-        @ centre
-    )
-    freedom = (len(values) - 1) / (len(values) - 1 - count)
-    return float(values.mean() - centre @ slopes), residuals * np.sqrt(freedom * leverage)

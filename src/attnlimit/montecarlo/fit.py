@@ -1,0 +1,179 @@
+"""At what rate does an error fall with n, and how sure is that?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.stats import chi2
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.curve import NORMS, Curve
+from attnlimit.errors import BadInput, UnreliableFit
+
+MIN_POINTS = 4
+MIN_REPLICATES = 4
+BOOTSTRAP = 4000
+HEAVY_SHARE = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class RateFit:
+    """The rate beta of root error ~ n^-beta, fitted over a range of n.
+
+    Attributes
+    ----------
+    beta, stderr : float
+        The slope, and its standard error from the joint covariance of the points.
+    chi_square, freedom, p_value : float
+        How well a straight line fits; a small p-value says that the curve bends, and beta is then
+        an average slope over the range.
+    predicted : float or None
+        The slope that the same fit gives on theory's curve at the same n.
+    heavy_tailed : bool
+        Whether single draws carry so much of the variance that the interval is too short.
+    """
+
+    statistic: str
+    beta: float
+    stderr: float
+    chi_square: float
+    freedom: int
+    p_value: float
+    predicted: float | None
+    heavy_tailed: bool
+    n_range: tuple[int, int]
+    bootstrap: Array
+
+    def interval(self, level: float = 0.95) -> tuple[float, float]:
+        """Interval for beta by parametric bootstrap of the points."""
+        tail = (1 - checks.probability(level, "level")) / 2
+        low, high = np.quantile(self.bootstrap, [tail, 1 - tail])
+        return float(low), float(high)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row with the fit."""
+        low, high = self.interval()
+        return pd.DataFrame(
+            {
+                "statistic": [self.statistic],
+                "beta": [self.beta],
+                "stderr": [self.stderr],
+                "low": [low],
+                "high": [high],
+                "predicted": [np.nan if self.predicted is None else self.predicted],
+                "p_value": [self.p_value],
+                "heavy_tailed": [self.heavy_tailed],
+            }
+        )
+
+    def __str__(self) -> str:
+        low, high = self.interval()
+        lines = [
+            f"{self.statistic}: beta = {self.beta:.4f} ± {self.stderr:.4f} "
+            f"(95% interval {low:.4f} to {high:.4f}) for n from {self.n_range[0]} to "
+            f"{self.n_range[1]}"
+        ]
+        if self.predicted is not None:
+            lines.append(f"predicted over the same range: {self.predicted:.4f}")
+        lines.append(
+            f"chi-square {self.chi_square:.1f} on {self.freedom} degrees (p = {self.p_value:.2g})"
+        )
+        if self.heavy_tailed:
+            lines.append("heavy tail: a few draws carry the variance; the interval is too short")
+        return "\n".join(lines)
+
+
+def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
+    """Fit a rate to a curve: weighted least squares of log(root error) on log n.
+
+    Weights are the inverse variances; the standard error, the interval and the goodness of fit use
+    the joint covariance of the points, which share their draws. Theory's curves, without standard
+    errors, are fitted with equal weights.
+
+    Parameters
+    ----------
+    curve : Curve
+    predicted : Curve, optional
+        Theory's curve of the same statistic at the same n, fitted with the same weights.
+
+    Raises
+    ------
+    UnreliableFit
+        With fewer than four points or draws, or values that are not above their noise.
+    """
+    points = len(curve.n)
+    if points < MIN_POINTS:
+        raise UnreliableFit(f"A rate needs at least {MIN_POINTS} values of n, got {points}.")
+    if curve.replicates is not None and curve.replicates < MIN_REPLICATES:
+        raise UnreliableFit(
+            f"A rate needs at least {MIN_REPLICATES} draws, got {curve.replicates}."
+        )
+    if not np.isfinite(curve.value).all() or (curve.value <= 0).any():
+        raise UnreliableFit("A rate needs positive, finite errors at every n.")
+    covariance = np.diag(curve.stderr**2) if curve.covariance is None else curve.covariance
+    measured = bool((curve.stderr > 0).all())
+    if measured and (curve.stderr > curve.value / 2).any():
+        worst = int(np.argmax(curve.stderr / curve.value))
+        raise UnreliableFit(
+            f"At n = {curve.n[worst]} the standard error is "
+            f"{curve.stderr[worst] / curve.value[worst]:.0%} of the value; draw more replicates."
+        )
+    half = 1.0 if curve.statistic in NORMS else 0.5
+    log_n = np.log(curve.n.astype(np.float64))
+    log_root = half * np.log(curve.value)
+    log_covariance = half**2 * covariance / np.outer(curve.value, curve.value)
+    weights = 1 / np.diag(log_covariance) if measured else np.ones(points)
+    design = np.stack([np.ones(points), -log_n], axis=1)
+    solve = np.linalg.solve(design.T @ (weights[:, None] * design), design.T * weights)
+    beta = float(solve[1] @ log_root)
+    residual = log_root - design @ (solve @ log_root)
+    stderr = float(np.sqrt(solve[1] @ log_covariance @ solve[1]))
+    chi_square, freedom = _goodness(residual, log_covariance, solve, design, measured)
+    return RateFit(
+        statistic=curve.statistic,
+        beta=beta,
+        stderr=stderr,
+        chi_square=chi_square,
+        freedom=freedom,
+        p_value=float(chi2.sf(chi_square, freedom)) if freedom else 1.0,
+        predicted=_predicted(predicted, curve, solve[1]),
+        heavy_tailed=bool((np.asarray(curve.source.get("largest_share", 0.0)) > HEAVY_SHARE).any()),
+        n_range=(int(curve.n[0]), int(curve.n[-1])),
+        bootstrap=_bootstrap(curve, covariance, half, solve[1]),
+    )
+
+
+def _goodness(
+    residual: Array, covariance: Array, solve: Array, design: Array, measured: bool
+) -> tuple[float, int]:
+    """Chi-square of the residuals under their own covariance, and its degrees of freedom."""
+    freedom = len(residual) - 2
+    if not measured:
+        return 0.0, 0
+    projection = np.eye(len(residual)) - design @ solve
+    spread = projection @ covariance @ projection.T
+    values, vectors = np.linalg.eigh(spread)
+    kept = values > 1e-9 * values.max()
+    return float((((residual @ vectors)[kept]) ** 2 / values[kept]).sum()), min(
+        freedom, int(kept.sum())
+    )
+
+
+def _bootstrap(curve: Curve, covariance: Array, half: float, row: Array) -> Array:
+    """Slopes of curves drawn from the fitted normal law of the points."""
+    values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    noise = np.random.default_rng(0).standard_normal((BOOTSTRAP, len(curve.value))) @ root.T
+    drawn = np.maximum(curve.value + noise, 1e-3 * curve.value)
+    return np.asarray((half * np.log(drawn)) @ row)
+
+
+def _predicted(predicted: Curve | None, curve: Curve, row: Array) -> float | None:
+    if predicted is None:
+        return None
+    if predicted.statistic != curve.statistic or not np.array_equal(predicted.n, curve.n):
+        raise BadInput("predicted must be a curve of the same statistic at the same n.")
+    return float(row @ np.log(predicted.root))

@@ -1,0 +1,217 @@
+"""What error does attention over n tokens make, measured? The referee of every prediction."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.curve import Curve
+from attnlimit.errors import BadInput
+from attnlimit.heads import Head
+from attnlimit.montecarlo.estimators import NORMS, SQUARED
+from attnlimit.montecarlo.independent import integrated_errors, pointwise_errors
+from attnlimit.montecarlo.reference import Moment, limit_outputs, limit_reference
+from attnlimit.montecarlo.summary import Summary, summarise
+from attnlimit.montecarlo.supremum import supremum_errors
+from attnlimit.montecarlo.sweep import Samples, sweep
+from attnlimit.tokens import Tokens
+
+STATISTICS = (*SQUARED, *NORMS, "pointwise", "uniform")
+HEAVY_SHARE = 0.25
+
+
+@singledispatch
+def measure(
+    head: Any,
+    tokens: Tokens,
+    statistic: str,
+    n: ArrayLike,
+    replicates: int,
+    seed: int = 0,
+    *,
+    x: ArrayLike | None = None,
+    radius: float | None = None,
+    moment: Moment | None = None,
+    queries: int | str | None = None,
+    control: bool = True,
+) -> Curve:
+    """Measure a statistic of attention against n, by drawing tokens.
+
+    Parameters
+    ----------
+    head : Head
+        Other sources, such as a captured model, register their own implementation.
+    tokens : Tokens
+        Where the n tokens come from. In "mean", "covariance" and "moment" all n are queries and
+        keys.
+    statistic : str
+        "mean", "covariance", "moment" (with `moment`) and "pointwise" are mean squared errors;
+        "mean_norm", "covariance_norm", "covariance_operator_norm" are expected norms; "uniform" is
+        the expected largest error over the ball |x| <= `radius`.
+    n : array of int
+        Numbers of tokens; one draw of the largest serves all of them.
+    replicates : int
+        Independent draws, at least two.
+    seed : int
+        The same seed gives the same draws for every head and statistic.
+    x : (m, d) array, optional
+        Queries of "pointwise"; the tokens' law by default. The bias at each is in `source`.
+    radius : float, optional
+        Radius of the ball of "uniform".
+    moment : callable, optional
+        A function of outputs (..., d_v), with values (..., k).
+    queries : int, "all" or "law", optional
+        How many of the n tokens to ask as queries. By default all of them for norms, and for
+        squared errors enough for an unbiased value at the least cost; "law" averages "mean" and
+        "mean_norm" over the law of the queries instead of the tokens themselves.
+    control : bool
+        Use control variates of known mean. They never bias the value, and cut its noise.
+
+    Returns
+    -------
+    Curve
+        With standard errors and their joint covariance over n. `source` has the variance
+        reduction of the controls and the share of the variance that the largest draw carries.
+
+    Raises
+    ------
+    NoLimitError
+        If the tokens have no infinite-token limit to compare with.
+    """
+    if not isinstance(head, Head):
+        raise BadInput(f"head must be an attnlimit.Head, got {type(head).__name__}.")
+    checks.one_of(statistic, STATISTICS, "statistic")
+    grid = _grid(n)
+    draws = checks.count(replicates, "replicates", smallest=2)
+    root = np.random.SeedSequence(checks.count(seed, "seed", smallest=0))
+    _check_dimensions(head, tokens)
+    if (moment is None) == (statistic == "moment"):
+        raise BadInput("give moment, a function of the outputs, with the statistic 'moment' only.")
+    if (radius is None) == (statistic == "uniform"):
+        raise BadInput("give radius, that of the ball of queries, with 'uniform' only.")
+    if x is not None and statistic != "pointwise":
+        raise BadInput("give x, the queries, with the statistic 'pointwise' only.")
+    if statistic == "pointwise":
+        return _pointwise(head, tokens, x, grid, draws, root)
+    if statistic == "uniform":
+        return _uniform(head, tokens, checks.positive(radius, "radius"), grid, draws, root)
+    if queries == "law":
+        return _integrated(head, tokens, statistic, grid, draws, root)
+    asked = _asked(queries, statistic)
+    samples = sweep(head, tokens, [statistic], grid, draws, root, queries=asked, moment=moment)[
+        statistic
+    ]
+    return samples_curve(samples, control=control)
+
+
+def samples_curve(samples: Samples, *, control: bool = True) -> Curve:
+    """Summarise the draws of a sweep as a curve."""
+    summary = summarise(samples, control=control)
+    notes = []
+    if samples.reference_error:
+        notes.append(f"the reference is known to {samples.reference_error:.2g} (norm)")
+    return _curve(samples.statistic, samples.n, samples.values, summary, notes)
+
+
+def _grid(n: ArrayLike) -> NDArray[np.int64]:
+    grid = checks.token_counts(n).ravel()
+    if (np.diff(grid) <= 0).any():
+        raise BadInput(f"n must increase, got {grid.tolist()}; sort it and drop repeats.")
+    return grid
+
+
+def _check_dimensions(head: Head, tokens: Tokens) -> None:
+    if head.query_dim != tokens.dim or head.key_dim != tokens.dim:
+        raise BadInput(
+            f"the head takes queries of dimension {head.query_dim} and keys of dimension "
+            f"{head.key_dim}, but the tokens have dimension {tokens.dim}; they must agree."
+        )
+
+
+def _asked(queries: int | str | None, statistic: str) -> int | None:
+    if queries is None and statistic in SQUARED:
+        return None
+    if queries is None or queries == "all":
+        return checks.MAX_TOKENS
+    asked = checks.count(queries, "queries", smallest=4)
+    if statistic == "covariance_operator_norm":
+        raise BadInput("the operator norm needs every token as a query: leave queries out.")
+    return asked
+
+
+def _pointwise(
+    head: Head,
+    tokens: Tokens,
+    x: ArrayLike | None,
+    n: NDArray[np.int64],
+    replicates: int,
+    seed: np.random.SeedSequence,
+) -> Curve:
+    points = None if x is None else np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
+    squares, errors = pointwise_errors(head, tokens, points, n, replicates, seed)
+    summary = summarise(Samples("pointwise", n, squares, []))
+    curve = _curve("pointwise", n, squares, summary, [])
+    if points is None:
+        errors = errors.mean(axis=2)
+    curve.source["bias"] = errors.mean(axis=0)
+    curve.source["bias_stderr"] = errors.std(axis=0, ddof=1) / np.sqrt(replicates)
+    return curve
+
+
+def _integrated(
+    head: Head,
+    tokens: Tokens,
+    statistic: str,
+    n: NDArray[np.int64],
+    replicates: int,
+    seed: np.random.SeedSequence,
+) -> Curve:
+    checks.one_of(statistic, ("mean", "mean_norm"), "a statistic with queries='law'")
+    mean = limit_reference(head, tokens).mean
+    errors = integrated_errors(head, tokens, mean, n, replicates, seed)
+    values = np.linalg.norm(errors, axis=2)
+    if statistic == "mean":
+        values = values**2
+    summary = summarise(Samples(statistic, n, values, []))
+    return _curve(statistic, n, values, summary, ["averaged over the law of the queries"])
+
+
+def _uniform(
+    head: Head,
+    tokens: Tokens,
+    radius: float,
+    n: NDArray[np.int64],
+    replicates: int,
+    seed: np.random.SeedSequence,
+) -> Curve:
+    limit_outputs(head, tokens, radius * np.eye(head.query_dim))
+    values, shortfalls = supremum_errors(head, tokens, radius, n, replicates, seed)
+    summary = summarise(Samples("uniform", n, values, []))
+    curve = _curve("uniform", n, values, summary, [f"largest error over |x| <= {radius:g}"])
+    return Curve(**{**curve.__dict__, "numerical_error": shortfalls.mean(axis=0)})
+
+
+def _curve(
+    statistic: str, n: NDArray[np.int64], values: Array, summary: Summary, notes: list[str]
+) -> Curve:
+    deviations = (values - values.mean(axis=0)) ** 2
+    total = deviations.sum(axis=0)
+    share = np.divide(deviations.max(axis=0), total, out=np.zeros(len(n)), where=total > 0)
+    if len(values) >= 20 and (share > HEAVY_SHARE).any():
+        notes = [*notes, f"heavy tail: one draw carries up to {share.max():.0%} of the variance"]
+    return Curve(
+        statistic=statistic,
+        n=n,
+        value=summary.value,
+        stderr=summary.stderr,
+        method="monte carlo",
+        covariance=summary.covariance,
+        replicates=len(values),
+        notes=tuple(notes),
+        source={"variance_reduction": summary.variance_reduction, "largest_share": share},
+    )
