@@ -2,5 +2,27 @@
 
 from attnlimit.montecarlo.fit import RateFit, fit_rate
 from attnlimit.montecarlo.measure import measure
+from attnlimit.montecarlo.samplers import (
+    Iid,
+    Keep,
+    Sampler,
+    SinksAndRecent,
+    TopK,
+    Window,
+    WithoutReplacement,
+    sampled_errors,
+)
 
-__all__ = ["RateFit", "fit_rate", "measure"]
+__all__ = [
+    "Iid",
+    "Keep",
+    "RateFit",
+    "Sampler",
+    "SinksAndRecent",
+    "TopK",
+    "Window",
+    "WithoutReplacement",
+    "fit_rate",
+    "measure",
+    "sampled_errors",
+]

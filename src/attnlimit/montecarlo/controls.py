@@ -26,11 +26,15 @@ POINTS = 1 << 15
 class TokenFeatures(Protocol):
     """Centred vector functions of one token, in output space, and their second moments."""
 
-    gram: Array
-    """E <f_j, f_k>, of shape (J, J)."""
+    @property
+    def gram(self) -> Array:
+        """E <f_j, f_k>, of shape (J, J)."""
+        ...
 
-    scalar_means: Array
-    """Expectations of the scalar features, (Z,)."""
+    @property
+    def scalar_means(self) -> Array:
+        """Expectations of the scalar features, (Z,)."""
+        ...
 
     def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Sums over the tokens (B, S, d) of the features: (B, J, d_v) and (B, Z), float64."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -163,7 +163,7 @@ def _prefixes(
     seeds: Sequence[np.random.SeedSequence],
     reference: Reference,
     features: TokenFeatures,
-):  # type: ignore[no-untyped-def]
+) -> Iterator[Prefix]:
     largest = int(n[-1])
     drawn = np.stack([tokens.sample(largest, np.random.default_rng(seed)) for seed in seeds])
     keys = torch.from_numpy(drawn).float()
