@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import minimize
 
 from attnlimit.checks import Array, positive, real_number
 from attnlimit.errors import BadInput
@@ -18,7 +17,8 @@ from attnlimit.sparse.losses import Loss, as_loss
 from attnlimit.sparse.readout import LossLike
 from attnlimit.sparse.task import SparseTask
 
-NODES = np.linspace(-9, 9, 2001)
+TIE = 1e-3
+NODES = np.linspace(-9, 9, 1001)
 NODE_WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 
 
@@ -91,6 +91,37 @@ def _slopes(
     )
 
 
+@dataclass(frozen=True)
+class _Steps:
+    """The two steps' order parameters as functions of 1/alpha0, lr_q and beta apart."""
+
+    task: SparseTask
+    loss: Loss
+    lr_w: float
+    bias: float
+
+    def query(self, inverse: float) -> tuple[float, float]:
+        """<q, xi>, and alpha0 times the squared norm of the rest of q, at 1/alpha0 = inverse."""
+        task, push = self.task, self.lr_w * self.loss.initial_pull
+        length, signals, theta = task.length, task.signals, task.strength
+        gain = push * task.prior * theta * signals / length
+        scatter = push**2 / length
+        kappa2 = theta**2 * signals * (1 - signals / length)
+        width2 = gain**2 + scatter * inverse
+        memory = push * inverse / length
+        h = _slopes(task, self.loss, gain, float(np.sqrt(width2)), memory, self.bias)
+        overlap = -gain * ((length - 1) * h.mean + kappa2 * h.positive)
+        stray = (length - 1) ** 2 * h.mean**2 * scatter
+        noise = (length - 1) * width2 * h.square + kappa2 * gain**2 * h.square_positive
+        return overlap, stray + noise
+
+    def cosine(self, alpha0: float) -> float:
+        """Cosine of the query with the signal."""
+        overlap, rest = self.query(1 / alpha0)
+        norm = np.sqrt(overlap**2 + rest / alpha0)
+        return float(overlap / norm) if norm > 0 else 0.0
+
+
 def query_alignment(
     task: SparseTask,
     alpha0: float,
@@ -110,57 +141,33 @@ def query_alignment(
     >>> round(query_alignment(SparseTask(), 2.0).cosine, 6)
     0.947565
     """
-    alpha0 = positive(alpha0, "alpha0")
-    rates = {
-        name: positive(value, name)
-        for name, value in (("lr_w", lr_w), ("lr_q", lr_q), ("beta", beta))
-    }
-    bias_rate = real_number(lr_b, "lr_b")
-    if bias_rate < 0:
-        raise BadInput(f"lr_b must not be negative, got {bias_rate}.")
+    alpha0, lr_w = positive(alpha0, "alpha0"), positive(lr_w, "lr_w")
+    lr_q, beta, lr_b = positive(lr_q, "lr_q"), positive(beta, "beta"), real_number(lr_b, "lr_b")
+    if lr_b < 0:
+        raise BadInput(f"lr_b must not be negative, got {lr_b}.")
     if task.strength == 0:
         raise BadInput("there is no signal to align with: strength is 0; give a positive strength.")
     chosen = as_loss(loss)
-    pull = chosen.initial_pull
-    length, signals, theta = task.length, task.signals, task.strength
-    gain = rates["lr_w"] * pull * task.prior * theta * signals / length
-    scatter = (rates["lr_w"] * pull) ** 2 / length
-    bias = bias_rate * pull * (2 * task.prior - 1)
-    kappa2 = theta**2 * signals * (1 - signals / length)
-    others = length - 1
-
-    def parts(inverse: float) -> tuple[float, float, float]:
-        """<q, xi> and the two orthogonal variances over inverse = 1/alpha0, prefactor apart."""
-        width2 = gain**2 + scatter * inverse
-        memory = rates["lr_w"] * pull * inverse / length
-        h = _slopes(task, chosen, gain, float(np.sqrt(width2)), memory, bias)
-        overlap = -gain * (others * h.mean + kappa2 * h.positive)
-        stray = others**2 * h.mean**2 * scatter
-        noise = others * width2 * h.square + kappa2 * gain**2 * h.square_positive
-        return overlap, stray, noise
-
-    overlap, stray, noise = parts(1 / alpha0)
-    norm = float(np.sqrt(overlap**2 + (stray + noise) / alpha0))
+    steps = _Steps(task, chosen, lr_w, lr_b * chosen.initial_pull * (2 * task.prior - 1))
+    overlap, rest = steps.query(1 / alpha0)
+    norm = float(np.sqrt(overlap**2 + rest / alpha0))
     if norm == 0:
         raise BadInput(
-            f"the query does not move: bags of length {length} with {signals} signals have no "
-            "contrast between tokens; attention needs length above 1."
+            f"the query does not move: bags of length {task.length} with {task.signals} signals "
+            "have no contrast between tokens; attention needs length above 1."
         )
-    limit_overlap, limit_stray, limit_noise = parts(0.0)
-    scale = rates["lr_q"] * rates["beta"] / length
+    limit, limit_rest = steps.query(0.0)
     return Alignment(
         alpha0=alpha0,
         loss=chosen.name,
-        lr_w=rates["lr_w"],
-        lr_b=bias_rate,
-        lr_q=rates["lr_q"],
-        beta=rates["beta"],
+        lr_w=lr_w,
+        lr_b=lr_b,
+        lr_q=lr_q,
+        beta=beta,
         cosine=overlap / norm,
-        norm=scale * norm,
-        constant=(
-            (limit_stray + limit_noise) / (2 * limit_overlap**2) if limit_overlap else np.inf
-        ),
-        sign=1 if limit_overlap >= 0 else -1,
+        norm=lr_q * beta / task.length * norm,
+        constant=limit_rest / (2 * limit**2) if limit else np.inf,
+        sign=1 if limit >= 0 else -1,
     )
 
 
@@ -170,29 +177,41 @@ def best_step_sizes(
     loss: LossLike = "logistic",
     sharpness: float | None = None,
     beta: float = 1.0,
+    dim: int | None = None,
 ) -> Alignment:
-    """Return the alignment at the (lr_w, lr_b) in [0.01, 100]^2 with the largest cosine.
+    """Return the alignment at the (lr_w, lr_b) with the largest cosine.
 
-    With `sharpness` given, lr_q is then chosen so that beta |q| equals it.
+    A search over lr_w in [0.01, 100] and lr_b in {0} and [0.01, 100]; among those within 1e-3 of
+    the largest cosine, the smallest lr_b is taken, and then the lr_w nearest to 1. With
+    `sharpness` given, lr_q is then chosen so that beta |q| equals it.
+
+    In the limit the first step's bias follows the prior exactly; with n0 = alpha0 * `dim` bags it
+    follows the labels that were drawn. Give `dim` to maximise the cosine at the worse end of two
+    standard deviations of that bias instead of in the limit: a large lr_b is then no free gain.
     """
-    grid = [
-        (query_alignment(task, alpha0, loss, lr_w, lr_b).cosine, lr_w, lr_b)
-        for lr_w in np.geomspace(1e-2, 1e2, 17)
-        for lr_b in (0.0, *np.geomspace(1e-2, 1e2, 9))
+    alpha0 = positive(alpha0, "alpha0")
+    query_alignment(task, alpha0, loss)  # refuses what has no alignment
+    chosen = as_loss(loss)
+    imbalance = 2 * task.prior - 1
+    wander = 0.0
+    if dim is not None:
+        wander = 4 * np.sqrt(task.prior * (1 - task.prior) / (alpha0 * positive(dim, "dim")))
+
+    def worst_cosine(lr_w: float, lr_b: float) -> float:
+        ends = {imbalance - wander, imbalance, imbalance + wander}
+        biases = [lr_b * chosen.initial_pull * end for end in ends]
+        return min(_Steps(task, chosen, lr_w, bias).cosine(alpha0) for bias in biases)
+
+    choices = [
+        (worst_cosine(float(lr_w), float(lr_b)), float(lr_w), float(lr_b))
+        for lr_w in np.geomspace(1e-2, 1e2, 25)
+        for lr_b in (0.0, *np.geomspace(1e-2, 1e2, 13))
     ]
-    _, lr_w, lr_b = max(grid)
-
-    def loss_of(x: Array) -> float:
-        sizes = np.exp(np.clip(x, *bounds))
-        return -query_alignment(task, alpha0, loss, float(sizes[0]), float(sizes[1])).cosine
-
-    bounds = np.log(1e-2), np.log(1e2)
-    start = np.log([lr_w, max(lr_b, 1e-2)])
-    found = minimize(loss_of, start, method="Nelder-Mead", options={"xatol": 1e-3, "fatol": 1e-9})
-    if -found.fun > max(grid)[0]:
-        lr_w, lr_b = np.exp(np.clip(found.x, *bounds))
-    result = query_alignment(task, alpha0, loss, float(lr_w), float(lr_b), 1.0, beta)
+    best = max(choices)[0]
+    near = [choice for choice in choices if choice[0] > best - TIE]
+    _, lr_w, lr_b = min(near, key=lambda choice: (choice[2], abs(np.log(choice[1]))))
+    result = query_alignment(task, alpha0, loss, lr_w, lr_b, 1.0, beta)
     if sharpness is None:
         return result
     lr_q = positive(sharpness, "sharpness") / result.sharpness
-    return query_alignment(task, alpha0, loss, float(lr_w), float(lr_b), lr_q, beta)
+    return query_alignment(task, alpha0, loss, lr_w, lr_b, lr_q, beta)

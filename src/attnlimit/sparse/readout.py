@@ -263,6 +263,21 @@ def train_error(points: FeaturePoints, loss: Loss, system: SaddleSystem, at: Sad
     return float(points.weight @ ndtr((edge - mean) / (points.rho * at.noise_scale)))
 
 
+def transfer_error(trained: Readout, other: SparseTask) -> float:
+    """Error of a trained readout on bags of another task: longer ones, say.
+
+    The query, the readout and its bias stay as they were; only the bags change.
+    """
+    if trained.model == "vectorized":
+        raise BadInput("a vectorized classifier has one weight for each position: no other length.")
+    points = feature_points(other, trained.model, trained.cosine, trained.sharpness, FINE)
+    mean = (
+        trained.query_weight * points.along + trained.signal_weight * points.across + trained.bias
+    )
+    scale = float(np.hypot(trained.signal_weight, np.sqrt(trained.rest)))
+    return float(points.weight @ ndtr(-points.label * mean / (points.rho * scale)))
+
+
 def learning_curve(
     task: SparseTask, alphas: Sequence[float] | Array, model: str = "attention", **options: object
 ) -> list[Readout]:

@@ -160,6 +160,48 @@ def exact_test_error(
     return float(prior * miss + (1 - prior) * ndtr(b / noise_scale))
 
 
+def simulate_protocol(
+    task: SparseTask,
+    alpha0: float,
+    alpha1: float,
+    *,
+    loss: LossLike = "logistic",
+    ridge: float = 1e-2,
+    lr_w: float = 1.0,
+    lr_b: float = 1.0,
+    lr_q: float = 1.0,
+    beta: float = 1.0,
+    dim: int = 1000,
+    replicates: int = 8,
+    seed: int = 0,
+) -> Measured:
+    """Run all four stages on drawn bags, query and readout on separate ones: `end_to_end`."""
+    dim = count(dim, "dim", 2)
+    first, second = round(positive(alpha0, "alpha0") * dim), round(positive(alpha1, "alpha1") * dim)
+    xi = task.direction(dim)
+
+    def draw(rng: np.random.Generator) -> dict[str, float]:
+        blocks = repeatable(task, first, dim, int(rng.integers(2**62)))
+        query = query_steps(blocks, loss, lr_w, lr_b, lr_q, beta).query
+        norm = float(np.linalg.norm(query))
+        unit, cosine = query / norm, float(query @ xi) / norm
+        features, labels = [], []
+        for X, y in task.batches(second, dim, rng):
+            features.append(pool(X, "attention", query, beta))
+            labels.append(y.astype(float))
+        fitted = fit_readout(np.concatenate(features), np.concatenate(labels), loss, ridge)
+        return {
+            "test_error": exact_test_error(
+                task, fitted, "attention", unit, cosine, beta * norm, rng
+            ),
+            "train_loss": fitted.train_loss,
+            "train_error": fitted.train_error,
+            "cosine": cosine,
+        }
+
+    return _replicate(draw, dim, second, replicates, seed)
+
+
 def simulate_alignment(
     task: SparseTask,
     alpha0: float,
