@@ -1,17 +1,39 @@
 """What n or infinitely many tokens give, computed: no random numbers here."""
 
+from attnlimit.theory.cooling import CoolingError, cooling_error
 from attnlimit.theory.exact import PointwiseError, pointwise_error
 from attnlimit.theory.fluctuation import Fluctuation, fluctuation
 from attnlimit.theory.gaussian_law import GaussianLaw, gaussian_law
+from attnlimit.theory.hardmax import HardmaxError, hardmax_error
 from attnlimit.theory.limit import horizon, limit
+from attnlimit.theory.regimes import Regimes, regimes
+from attnlimit.theory.schedule import (
+    BestTemperature,
+    ScheduleError,
+    best_temperature,
+    schedule_error,
+)
+from attnlimit.theory.uniform import UniformBound, uniform_bound
 
 __all__ = [
+    "BestTemperature",
+    "CoolingError",
     "Fluctuation",
     "GaussianLaw",
+    "HardmaxError",
     "PointwiseError",
+    "Regimes",
+    "ScheduleError",
+    "UniformBound",
+    "best_temperature",
+    "cooling_error",
     "fluctuation",
     "gaussian_law",
+    "hardmax_error",
     "horizon",
     "limit",
     "pointwise_error",
+    "regimes",
+    "schedule_error",
+    "uniform_bound",
 ]

@@ -1,4 +1,4 @@
-"""The exact law of attention over n tokens at a query, for every n >= 2: bias, error, covariance."""
+"""The exact law of attention over n tokens at a query, for every n >= 2."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def pointwise_error(
         mse=np.stack([row[0] for row in rows]),
         bias=np.stack([row[1] for row in rows]),
         participation=np.stack([row[2] for row in rows]),
-        covariance=np.stack([row[3] for row in rows]) if covariance else None,
+        covariance=np.array([row[3] for row in rows]) if covariance else None,
         method="exact",
     )
 

@@ -1,0 +1,205 @@
+"""How the mean and covariance of attention's outputs respond to one token: influence functions.
+
+All n tokens are queries and keys. The influence psi of a token on the mean output makes
+sqrt(n) (m_n - m) tend to N(0, Cov psi); see docs/theory/moments.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import NotConverged
+from attnlimit.heads import Head
+from attnlimit.theory.limit import check_match, limit
+from attnlimit.tokens import Empirical, Gaussian, Tokens
+
+_QUASI_POINTS = 4096
+_BLOCK = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedHead:
+    """A head seen from whitened Gaussian tokens y = mean + S^1/2 g.
+
+    The query z has tilt b(z) = offset + B'z, so its scores are N(., |b|^2) and its output tends
+    to b(z); `values` maps whitened outputs to real ones.
+    """
+
+    B: Array  # (d, d): score of whitened query z on whitened key g is z'Bg
+    offset: Array  # (d,): tilt of the average query, S^1/2 A mean
+    values: Array  # (d_v, d): V S^1/2
+
+    @staticmethod
+    def of(head: Head, tokens: Gaussian) -> WhitenedHead:
+        """Whiten `head` for these tokens, which are its queries too."""
+        check_match(head, tokens, self_attention=True)
+        root = tokens.sqrt_cov()
+        return WhitenedHead(
+            B=root @ head.A.T @ root,
+            offset=root @ head.A @ tokens.mean(),
+            values=head.V @ root,
+        )
+
+    @property
+    def metric(self) -> Array:
+        """values' values: |values u|^2 = u' metric u."""
+        return self.values.T @ self.values
+
+    @property
+    def tilt_cov(self) -> Array:
+        """Covariance of the tilt b(z) over queries: B'B."""
+        return self.B.T @ self.B
+
+    def tilts(self, z: Array) -> Array:
+        """b(z) for whitened queries, one a row."""
+        return self.offset + z @ self.B
+
+
+def mean_covariance(head: Head, tokens: Tokens) -> Array:
+    """n times the covariance of the mean output for large n: Cov psi, of shape (d_v, d_v).
+
+    Closed form for Gaussian tokens, infinite at and past the horizon 1; sums for Empirical ones;
+    a quasi-random rule, checked against a second one, for the others.
+    """
+    check_match(head, tokens, self_attention=True)
+    if isinstance(tokens, Gaussian):
+        return _gaussian_mean_covariance(WhitenedHead.of(head, tokens))
+    if isinstance(tokens, Empirical):
+        psi = mean_influence(head, tokens, tokens.locations)
+        return (tokens.weights * psi.T) @ psi
+    first, second = (_quasi_mean_covariance(head, tokens, seed) for seed in (0, 1))
+    gap = float(np.abs(first - second).max() / np.abs(first + second).max())
+    if not gap < 0.05:
+        raise NotConverged(
+            f"the mean's covariance is carried by rare tokens here: two quasi-random rules of "
+            f"{_QUASI_POINTS} points differ by {200 * gap:.0f} %; use measure() instead.",
+            reached=gap,
+        )
+    return (first + second) / 2
+
+
+def _gaussian_mean_covariance(white: WhitenedHead) -> Array:
+    """Cov psi = B'B + B + B' + E[G^2 ...], docs/theory/moments.md; any mean of the tokens."""
+    size = len(white.values)
+    spectrum, axes = np.linalg.eigh(white.tilt_cov)
+    if spectrum[-1] >= 1:
+        return np.full((size, size), np.inf)
+    offset = axes.T @ white.offset
+    precision = (1 - spectrum) / (1 + spectrum)
+    centre = offset / precision
+    log_mass = (
+        -np.log1p(spectrum).sum()
+        - np.log(precision).sum() / 2
+        + (offset @ offset + offset @ centre) / 2
+    )
+    second = (np.diag(1 / precision) + np.outer(centre, centre)) / np.outer(
+        1 + spectrum, 1 + spectrum
+    )
+    as_key = np.exp(log_mass) * (axes @ second @ axes.T)
+    whitened = white.tilt_cov + white.B + white.B.T + as_key
+    return white.values @ whitened @ white.values.T
+
+
+def mean_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
+    """psi(y) = Gamma(y) - E Gamma + E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))], one row a token."""
+    check_match(head, tokens, self_attention=True)
+    points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
+    if isinstance(tokens, Gaussian):
+        white = WhitenedHead.of(head, tokens)
+        g = _whiten(tokens, points)
+        gain, shrunk = _key_response(white, g)
+        return (g @ white.B + gain[:, None] * shrunk) @ white.values.T
+    queries, weights = _rule(tokens)
+    output = limit(head, tokens)
+    at_queries = output(queries)
+    as_query = output(points) - weights @ at_queries
+    return as_query + _reweighted(head, tokens, points, queries, weights, at_queries)
+
+
+def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
+    """Influence of each token on the covariance of the outputs, of shape (m, d_v, d_v).
+
+    psi_S(y) = (Gamma(y) - m)(Gamma(y) - m)' - S + 2 sym E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))
+    (Gamma(x) - m)'], with m and S mean and covariance of the limit's outputs.
+    """
+    check_match(head, tokens, self_attention=True)
+    points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
+    if isinstance(tokens, Gaussian):
+        white = WhitenedHead.of(head, tokens)
+        g = _whiten(tokens, points)
+        gain, shrunk = _key_response(white, g)
+        moved = g - white.offset - shrunk  # E[b | g] - offset
+        spread = white.tilt_cov @ np.linalg.inv(np.eye(len(white.B)) + white.tilt_cov)
+        as_key = shrunk[:, :, None] * moved[:, None, :] - spread
+        as_query = g @ white.B
+        whitened = as_query[:, :, None] * as_query[:, None, :] - white.tilt_cov
+        whitened = whitened + gain[:, None, None] * (as_key + np.swapaxes(as_key, 1, 2))
+        return white.values @ whitened @ white.values.T
+    queries, weights = _rule(tokens)
+    output = limit(head, tokens)
+    at_queries = output(queries)
+    centred = at_queries - weights @ at_queries
+    own = output(points) - weights @ at_queries
+    S = (weights * centred.T) @ centred
+    result = own[:, :, None] * own[:, None, :] - S
+    size = head.value_dim
+    moments = (at_queries[:, :, None] * centred[:, None, :]).reshape(len(queries), -1)
+    ratio_sums = _ratio_sums(
+        head, tokens, points, queries, np.concatenate([centred, moments], 1) * weights[:, None]
+    )
+    values = points @ head.V.T
+    as_key = values[:, :, None] * ratio_sums[:, None, :size] - ratio_sums[:, size:].reshape(
+        -1, size, size
+    )
+    return result + as_key + np.swapaxes(as_key, 1, 2)
+
+
+def _whiten(tokens: Gaussian, points: Array) -> Array:
+    return (points - tokens.mean()) @ np.linalg.pinv(tokens.sqrt_cov())
+
+
+def _key_response(white: WhitenedHead, g: Array) -> tuple[Array, Array]:
+    """G(g) and (I + Q)^{-1}(g - offset): a key's pull on all queries, Q the tilts' covariance."""
+    identity = np.eye(len(white.B))
+    shrunk = np.linalg.solve(identity + white.tilt_cov, (g - white.offset).T).T
+    log_gain = ((g**2).sum(1) - ((g - white.offset) * shrunk).sum(1)) / 2
+    log_gain -= np.linalg.slogdet(identity + white.tilt_cov)[1] / 2
+    return np.exp(np.minimum(log_gain, 700.0)), shrunk
+
+
+def _rule(tokens: Tokens, seed: int = 0) -> tuple[Array, Array]:
+    """Points and weights that stand for the tokens: themselves, or a quasi-random rule."""
+    if isinstance(tokens, Empirical):
+        return tokens.locations, tokens.weights
+    return tokens.points(_QUASI_POINTS, seed), np.full(_QUASI_POINTS, 1 / _QUASI_POINTS)
+
+
+def _reweighted(
+    head: Head, tokens: Tokens, points: Array, queries: Array, weights: Array, outputs: Array
+) -> Array:
+    """E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))] at each point."""
+    columns = np.concatenate([np.ones((len(queries), 1)), outputs], axis=1) * weights[:, None]
+    sums = _ratio_sums(head, tokens, points, queries, columns)
+    return (points @ head.V.T) * sums[:, :1] - sums[:, 1:]
+
+
+def _ratio_sums(head: Head, tokens: Tokens, points: Array, queries: Array, columns: Array) -> Array:
+    """Sum over queries of e^{<Ax,y> - K(Ax)} times `columns`, at each point y, in blocks."""
+    tilts = head.tilts(queries)
+    cgf = tokens.cgf(tilts)
+    total = np.empty((len(points), columns.shape[1]))
+    for start in range(0, len(points), _BLOCK):
+        block = points[start : start + _BLOCK]
+        total[start : start + _BLOCK] = np.exp(np.minimum(block @ tilts.T - cgf, 700.0)) @ columns
+    return total
+
+
+def _quasi_mean_covariance(head: Head, tokens: Tokens, seed: int) -> Array:
+    """Cov psi with independent quasi-random rules for the queries and for the tokens."""
+    psi = mean_influence(head, tokens, tokens.points(_QUASI_POINTS, seed + 17))
+    return psi.T @ psi / len(psi)

@@ -1,0 +1,222 @@
+"""What one token does to the moments of attention over n Gaussian tokens: the projection on it.
+
+The first Hoeffding term, exact in n: given that one of the keys is y, with g = <e, y>,
+
+    E[Gamma_n(z) | y] = weight y + pull e,
+    E[Gamma_n Gamma_n' | y] = square yy' + cross (ye' + ey') + along ee' + across I,
+
+with coefficients that depend on (sigma, g) only, tabulated once for each n. Averaged over queries
+this is the conditional mean of m_n and S_n given one token: a lower bound of their variance, and
+the fluctuation of the covariance. Queries that see the token are rare, so the average over
+queries is stratified along the one direction that decides it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.heads import Head
+from attnlimit.theory.gaussian_pairs import normal_nodes
+from attnlimit.theory.moments import WhitenedHead
+from attnlimit.theory.output_moments import OutputMoments
+from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
+from attnlimit.tokens import Gaussian
+
+_SIGMA_NODES = 32
+_REACH = 9.0  # |g| of keys
+_STRATA_REACH = 7.0  # of the query's component along B y
+_CAP = 6.0
+_BLOCK = 128
+_NAMES = ("weight", "pull", "square", "cross", "along", "across")
+
+
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Conditional means of the moments of attention over n tokens, given one of them.
+
+    The queries' geometry does not depend on n, so one projection serves several n: results have
+    a leading axis for n.
+    """
+
+    n: NDArray[np.int64]
+    white: WhitenedHead
+    token_mean: Array
+    unwhiten: Array  # (d, d): whitened token = (y - token_mean) @ unwhiten
+    queries: Array  # (Q, d): standard normal rule
+    strata: Array  # (Q,): their components along the deciding direction
+    share: Array  # (Q,): what each stands for
+    sigma_step: float
+    g_step: float
+    tables: Array  # (len n, 6, S, G): coefficients on a uniform grid of (sigma, g)
+    outputs: tuple[OutputMoments, ...]  # one for each n
+
+    @staticmethod
+    def of(
+        head: Head, tokens: Gaussian, n: ArrayLike, *, queries: int = 256, seed: int = 0
+    ) -> Projection:
+        """Build the projection for attention over `n` of `tokens`, from a rule of queries."""
+        counts = np.atleast_1d(checks.token_counts(n, smallest=4))
+        white = WhitenedHead.of(head, tokens)
+        half = Gaussian(dim=tokens.dim).points(max(queries // 2, 2), seed)
+        rule = np.concatenate([half, -half])
+        order = np.random.default_rng(seed).permutation(len(half))
+        strata = _STRATA_REACH * (order + 0.5) / len(half)
+        strata = np.concatenate([strata, -strata])
+        share = np.exp(-(strata**2) / 2)
+        spread = np.linalg.norm(white.tilts(rule), axis=1)
+        top = 1.2 * float(spread.max()) + 8 * float(np.linalg.norm(white.B, 2)) + 1e-9
+        g_step = min(0.1, 0.4 / top)
+        sigmas = np.linspace(0, top, _SIGMA_NODES)
+        grid = np.arange(-_REACH, _REACH + g_step, g_step)
+        return Projection(
+            n=counts,
+            white=white,
+            token_mean=tokens.mean(),
+            unwhiten=np.asarray(np.linalg.pinv(tokens.sqrt_cov()), dtype=np.float64),
+            queries=rule,
+            strata=strata,
+            share=share / share.sum(),
+            sigma_step=float(sigmas[1]),
+            g_step=g_step,
+            tables=np.stack([_tables(float(s), grid, counts) for s in sigmas], axis=2),
+            outputs=tuple(OutputMoments.at(int(k), top, white.offset) for k in counts),
+        )
+
+    def mean(self, y: ArrayLike) -> Array:
+        """E[m_n | one token is y] - E m_n, of shape (len n, m, d_v).
+
+        The sum of it over the n tokens is the best approximation of m_n - E m_n by a sum over
+        tokens.
+        """
+        as_key, as_query = self.mean_parts(y)
+        return as_key + as_query
+
+    def mean_parts(self, y: ArrayLike) -> tuple[Array, Array]:
+        """The two parts of `mean`: through the other queries, and as a query itself.
+
+        Whitened, a key y moves the other queries' average by E_z[weight y + pull e]; as a query
+        it adds its own output over n.
+        """
+        g = self.whiten(y)
+        moved = np.concatenate([self._as_key(b)[0] for b in _blocks(g)], axis=1)
+        return self._mean_parts(g, moved)
+
+    def moment_parts(self, y: ArrayLike) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """`mean_parts`, and the same two parts of E[Cov_n | one token is y] - E Cov_n.
+
+        The latter have shape (len n, m, d_v, d_v). Of m_n m_n', which Cov_n leaves out, a token
+        carries the square of its part of the mean.
+        """
+        g = self.whiten(y)
+        blocks = [self._as_key(b, squares=True) for b in _blocks(g)]
+        mean_key, mean_own = self._mean_parts(g, np.concatenate([b[0] for b in blocks], axis=1))
+        tilts, typical_tilts = self.white.tilts(g), self.white.tilts(self.queries)
+        own = np.stack([o.each(tilts) - o.average(typical_tilts) for o in self.outputs])
+        values, n = self.white.values, self.n[:, None, None, None]
+        as_key = (1 - 1 / n) * (values @ np.concatenate([b[1] for b in blocks], axis=1) @ values.T)
+        of_mean = mean_key + mean_own
+        squares = of_mean[..., :, None] * of_mean[..., None, :]
+        as_key -= squares - squares.mean(axis=1, keepdims=True)
+        return (mean_key, mean_own), (as_key, values @ own @ values.T / n)
+
+    def whiten(self, y: ArrayLike) -> Array:
+        """Tokens in the coordinates where they are standard normal."""
+        points = np.atleast_2d(checks.vectors(y, len(self.token_mean), "y"))
+        return (points - self.token_mean) @ self.unwhiten
+
+    def _mean_parts(self, g: Array, moved: Array) -> tuple[Array, Array]:
+        tilts, typical_tilts = self.white.tilts(g), self.white.tilts(self.queries)
+        own = np.stack([o.mean(tilts) - o.mean(typical_tilts).mean(axis=0) for o in self.outputs])
+        values, n = self.white.values.T, self.n[:, None, None]
+        return (1 - 1 / n) * (moved @ values), own @ values / n
+
+    def _tilts_for(self, g: Array) -> Array:
+        """Tilts (m, Q, d) of the rule's queries, stratified along B g for each token g."""
+        direction = g @ self.white.B.T
+        direction /= np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), 1e-300)
+        along = self.queries @ direction.T  # (Q, m)
+        moved = (self.strata[:, None] - along).T  # (m, Q)
+        base = self.white.tilts(self.queries)
+        return base + moved[..., None] * (direction @ self.white.B)[:, None, :]
+
+    def _as_key(self, g: Array, squares: bool = False) -> tuple[Array, Array]:
+        """What keys g do to the queries' average output and, if asked, its square; whitened."""
+        tilts = self._tilts_for(g)
+        sigma = np.linalg.norm(tilts, axis=-1)
+        unit = tilts / np.maximum(sigma, 1e-300)[..., None]
+        score = (unit @ g[:, :, None])[..., 0]
+        place_g = (np.clip(score, -_REACH, _REACH) + _REACH) / self.g_step
+        place_s = np.clip(sigma / self.sigma_step, 0, _SIGMA_NODES - 1.001)
+        cell_g = np.minimum(place_g.astype(np.int64), self.tables.shape[3] - 2)
+        cell_s = place_s.astype(np.int64)
+        part_g, part_s = place_g - cell_g, place_s - cell_s
+        corner = cell_s * self.tables.shape[3] + cell_g
+        next_row = corner + self.tables.shape[3]
+        weights = [
+            (corner, (1 - part_s) * (1 - part_g)),
+            (corner + 1, (1 - part_s) * part_g),
+            (next_row, part_s * (1 - part_g)),
+            (next_row + 1, part_s * part_g),
+        ]
+        weights = [(place, w * self.share) for place, w in weights]
+        means, moments = [], []
+        for table in self.tables.reshape(len(self.n), len(_NAMES), -1):
+            names = _NAMES if squares else _NAMES[:2]
+            found = [sum(t.take(place) * w for place, w in weights) for t, _ in zip(table, names)]
+            means.append(found[0].sum(axis=1)[:, None] * g + (found[1][:, None, :] @ unit)[:, 0])
+            if squares:
+                moments.append(self._square(g, unit, found, means[-1]))
+        return np.stack(means), np.stack(moments) if squares else np.empty(0)
+
+    def _square(self, g: Array, unit: Array, found: list[Array], output: Array) -> Array:
+        square, cross, along, across = found[2:]
+        moment = square.sum(axis=1)[:, None, None] * g[:, :, None] * g[:, None, :]
+        moment += np.swapaxes(unit, 1, 2) @ (along[..., None] * unit)
+        moment += across.sum(axis=1)[:, None, None] * np.eye(g.shape[1])
+        mixed = g[:, :, None] * (cross[:, None, :] @ unit)
+        mixed -= output[:, :, None] * self.white.offset
+        return moment + mixed + np.swapaxes(mixed, 1, 2)
+
+
+def _blocks(g: Array) -> list[Array]:
+    return [g[start : start + _BLOCK] for start in range(0, len(g), _BLOCK)]
+
+
+def _tables(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:
+    """The six coefficients (len n, 6, G) at each g, for a query of score deviation sigma."""
+    g, weight = normal_nodes(sigma)
+    alpha = pair_alphas(sigma * g, weight, np.empty(0), n)
+    alpha = np.arange(alpha[0], max(alpha[-1], sigma * grid[-1] + 14), PAIR_STEP)
+    w = np.exp(np.minimum(sigma * g - alpha[:, None], _CAP))
+    decay = np.exp(-w) * weight
+    log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ weight), 1 - 1e-15))
+    drift = (w * decay) @ g
+    spread = (w**2 * decay).sum(axis=1)
+    extra = (w**2 * decay) @ g**2 - spread
+    key = np.exp(np.minimum(sigma * grid[:, None] - alpha, _CAP))
+    gone = np.exp(-key)
+    rows = []
+    for count in n.astype(np.float64):
+        p1, p2, p3 = (PAIR_STEP * np.exp((count - k) * log_phi) for k in (1, 2, 3))
+        rest = count - 1
+        # What is left when nothing is known of the key is taken off here, where it is exact: the
+        # key's effect is of order 1/n, below the error of interpolating the whole.
+        known = np.stack([drift * p2, extra * p2 + (rest - 1) * drift**2 * p3, spread * p2], axis=1)
+        pull, along, across = rest * (gone @ known).T
+        once, twice = ((key * gone) @ np.stack([p1, rest * drift * p2], axis=1)).T
+        rows.append(
+            [
+                once,
+                pull - count * (drift @ p1),
+                (key**2 * gone) @ p1,
+                twice,
+                along - count * (extra @ p1 + rest * (drift**2 @ p2)),
+                across - count * (spread @ p1),
+            ]
+        )
+    return np.array(rows)

@@ -1,0 +1,122 @@
+"""What fraction of a head's queries fluctuates like a Gaussian, like a stable law, or is frozen?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.heads import Head
+from attnlimit.theory.limit import check_match, sqrt_covariance
+from attnlimit.theory.quadratic_form import quadratic_form_cdf
+from attnlimit.tokens import Empirical, Gaussian, Tokens
+
+_SCRAMBLES = 8
+_POINTS = 1 << 12
+
+
+@dataclass(frozen=True, eq=False)
+class Regimes:
+    """Fractions of queries x ~ tokens by the standard deviation sigma of their scores.
+
+    gaussian: sigma < sqrt(2 log n)/2; frozen: sigma > sqrt(2 log n), a handful of keys take all
+    the weight; stable in between. `error` is the numerical error of the fractions.
+    """
+
+    n: NDArray[np.int64]
+    gaussian: Array
+    stable: Array
+    frozen: Array
+    threshold: Array  # sqrt(2 log n)
+    typical_sigma: float  # root mean square of sigma over queries
+    error: float
+    method: str
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each n."""
+        return pd.DataFrame(
+            {
+                "n": self.n,
+                "gaussian": self.gaussian,
+                "stable": self.stable,
+                "frozen": self.frozen,
+                "threshold": self.threshold,
+            }
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"regimes of queries, typical score deviation {self.typical_sigma:.4g} "
+            f"({self.method}, error {self.error:.1g})\n"
+        ) + self.to_frame().to_string(index=False, float_format=lambda v: f"{v:.4g}")
+
+
+def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:
+    """Classify queries drawn from `tokens` by their score deviation, at each number of keys `n`.
+
+    Gaussian tokens: from the exact distribution of sigma^2, a weighted sum of squared normals.
+    Empirical: by counting. Others: quasi-random queries, with their scatter as the error. The
+    thresholds are those of Gaussian scores (the random energy model).
+    """
+    check_match(head, tokens, self_attention=True)
+    counts = np.atleast_1d(checks.token_counts(n))
+    if counts.ndim > 1:
+        raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
+    threshold = np.sqrt(2 * np.log(counts.astype(np.float64)))
+    root = sqrt_covariance(tokens) @ head.A
+    edges = np.concatenate([threshold / 2, threshold])
+    if isinstance(tokens, Gaussian):
+        below, error = _gaussian(root, tokens, edges)
+        method = "exact distribution"
+    elif isinstance(tokens, Empirical):
+        sigma = np.linalg.norm(tokens.locations @ root.T, axis=1)
+        below, error = (sigma[:, None] < edges).T @ tokens.weights, 0.0
+        method = "all tokens"
+    else:
+        below, error = _quasi_random(root, tokens, edges)
+        method = "quasi-random queries"
+    narrow, wide = below[: len(counts)], below[len(counts) :]
+    second_moment = tokens.cov() + np.outer(tokens.mean(), tokens.mean())
+    return Regimes(
+        n=counts,
+        gaussian=narrow,
+        stable=np.maximum(wide - narrow, 0.0),
+        frozen=1 - wide,
+        threshold=threshold,
+        typical_sigma=float(np.sqrt(np.trace(root @ second_moment @ root.T))),
+        error=error,
+        method=method,
+    )
+
+
+def _gaussian(root: Array, tokens: Gaussian, edges: Array) -> tuple[Array, float]:
+    """sigma^2 = |root x|^2 for x = m + S^1/2 z: diagonalise, and the mean becomes shifts."""
+    u, singular, _ = np.linalg.svd(root @ tokens.sqrt_cov())
+    weights = np.zeros(len(u))
+    weights[: len(singular)] = singular**2
+    centre = u.T @ (root @ tokens.mean())
+    acting = weights > 1e-14 * max(float(weights.max()), 1e-300)
+    shifts = np.zeros_like(weights)
+    shifts[acting] = centre[acting] / np.sqrt(weights[acting])
+    constant = float((centre[~acting] ** 2).sum())
+    if not acting.any():
+        return (constant < edges**2).astype(np.float64), 0.0
+    rows = [
+        quadratic_form_cdf(weights[acting], shifts[acting], float(edge**2) - constant)
+        for edge in edges
+    ]
+    return np.array([row[0] for row in rows]), max(row[1] for row in rows)
+
+
+def _quasi_random(root: Array, tokens: Tokens, edges: Array) -> tuple[Array, float]:
+    rows = []
+    for seed in range(_SCRAMBLES):
+        sigma = np.linalg.norm(tokens.points(_POINTS, seed=seed) @ root.T, axis=1)
+        rows.append((sigma[:, None] < edges).mean(axis=0))
+    scatter = np.std(rows, axis=0, ddof=1) / np.sqrt(_SCRAMBLES)
+    return np.mean(rows, axis=0), float(scatter.max())
