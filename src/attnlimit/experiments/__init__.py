@@ -10,6 +10,7 @@ from attnlimit.experiments.experiment import Config, Experiment, Shard
 # name -> module whose EXPERIMENT it is; imported only when asked for.
 EXPERIMENTS: dict[str, str] = {
     "gaussian": "attnlimit.experiments.gaussian",
+    "sphere": "attnlimit.experiments.sphere",
 }
 
 __all__ = ["EXPERIMENTS", "Config", "Experiment", "Shard", "load"]

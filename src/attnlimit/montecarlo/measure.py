@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import singledispatch
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,27 +24,23 @@ STATISTICS = (*SQUARED, *NORMS, "pointwise", "uniform")
 HEAVY_SHARE = 0.25
 
 
-@singledispatch
-def measure(
-    head: Any,
-    tokens: Tokens,
-    statistic: str,
-    n: ArrayLike,
-    replicates: int,
-    seed: int = 0,
-    *,
-    x: ArrayLike | None = None,
-    radius: float | None = None,
-    moment: Moment | None = None,
-    queries: int | str | None = None,
-    control: bool = True,
-) -> Curve:
-    """Measure a statistic of attention against n, by drawing tokens.
+@runtime_checkable
+class MeasuresItself(Protocol):
+    """Anything that can measure its own curve, such as a captured model."""
+
+    def measure_curve(self, statistic: str, n: ArrayLike, **options: Any) -> Curve:
+        """The measured curve of a statistic."""
+        ...
+
+
+# The first argument is positional, so that a captured model can have an option called head.
+def measure(head: Head | MeasuresItself, /, *arguments: Any, **options: Any) -> Curve:
+    """Measure a statistic: `measure(head, tokens, statistic, n, replicates, seed=0)`.
 
     Parameters
     ----------
     head : Head
-        Other sources, such as a captured model, register their own implementation.
+        Or a captured model: `measure(capture, statistic, n, replicates=500, layer=0, head=2)`.
     tokens : Tokens
         Where the n tokens come from. In "mean", "covariance" and "moment" all n are queries and
         keys.
@@ -83,8 +78,29 @@ def measure(
     NoLimitError
         If the tokens have no infinite-token limit to compare with.
     """
-    if not isinstance(head, Head):
-        raise BadInput(f"head must be an attnlimit.Head, got {type(head).__name__}.")
+    if isinstance(head, Head):
+        return _measure_head(head, *arguments, **options)
+    if isinstance(head, MeasuresItself):
+        return head.measure_curve(*arguments, **options)
+    raise BadInput(f"measure needs a Head or a captured model first, got {type(head).__name__}.")
+
+
+def _measure_head(
+    head: Head,
+    tokens: Tokens,
+    statistic: str,
+    n: ArrayLike,
+    replicates: int,
+    seed: int = 0,
+    *,
+    x: ArrayLike | None = None,
+    radius: float | None = None,
+    moment: Moment | None = None,
+    queries: int | str | None = None,
+    control: bool = True,
+) -> Curve:
+    if not isinstance(tokens, Tokens):
+        raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
     checks.one_of(statistic, STATISTICS, "statistic")
     grid = _grid(n)
     draws = checks.count(replicates, "replicates", smallest=2)
