@@ -6,6 +6,10 @@ from attnlimit.theory.fluctuation import Fluctuation, fluctuation
 from attnlimit.theory.gaussian_law import GaussianLaw, gaussian_law
 from attnlimit.theory.hardmax import HardmaxError, hardmax_error
 from attnlimit.theory.limit import horizon, limit
+from attnlimit.theory.moments import covariance_influence, mean_covariance, mean_influence
+from attnlimit.theory.predict import predict
+from attnlimit.theory.projection import Projection
+from attnlimit.theory.rates import Rate, rate
 from attnlimit.theory.regimes import Regimes, regimes
 from attnlimit.theory.schedule import (
     BestTemperature,
@@ -22,17 +26,24 @@ __all__ = [
     "GaussianLaw",
     "HardmaxError",
     "PointwiseError",
+    "Projection",
+    "Rate",
     "Regimes",
     "ScheduleError",
     "UniformBound",
     "best_temperature",
     "cooling_error",
+    "covariance_influence",
     "fluctuation",
     "gaussian_law",
     "hardmax_error",
     "horizon",
     "limit",
+    "mean_covariance",
+    "mean_influence",
     "pointwise_error",
+    "predict",
+    "rate",
     "regimes",
     "schedule_error",
     "uniform_bound",
