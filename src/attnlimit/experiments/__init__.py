@@ -11,6 +11,14 @@ from attnlimit.experiments.experiment import Config, Experiment, Shard
 EXPERIMENTS: dict[str, str] = {
     "gaussian": "attnlimit.experiments.gaussian",
     "sphere": "attnlimit.experiments.sphere",
+    "sparse-curves": "attnlimit.sparse.experiments.curves",
+    "sparse-alignment": "attnlimit.sparse.experiments.alignment",
+    "sparse-capacity": "attnlimit.sparse.experiments.capacity",
+    "sparse-separation": "attnlimit.sparse.experiments.separation",
+    "sparse-phase": "attnlimit.sparse.experiments.phase",
+    "sparse-length": "attnlimit.sparse.experiments.length",
+    "sparse-check": "attnlimit.sparse.experiments.check",
+    "sparse-digits": "attnlimit.sparse.experiments.digits",
 }
 
 __all__ = ["EXPERIMENTS", "Config", "Experiment", "Shard", "load"]

@@ -71,7 +71,8 @@ class BagEstimate:
         t = self.task
         lines = [
             f"{self.bags} bags, whitened to d = {self.dim}: L = {t.length}, R = {t.signals} "
-            f"(fraction {self.signal_fraction:.3f}), strength {t.strength:.2f}, prior {t.prior:.2f}",
+            f"(fraction {self.signal_fraction:.3f}), strength {t.strength:.2f}, "
+            f"prior {t.prior:.2f}",
         ]
         lines += [
             f"  {'ok  ' if c.holds else 'FAIL'} {c.assumption}: {c.found:.3g}, "

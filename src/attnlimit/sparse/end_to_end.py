@@ -79,8 +79,8 @@ def end_to_end(
 ) -> EndToEnd:
     """Predict the error of the four-stage protocol from its sample sizes and step sizes.
 
-    Without lr_w and lr_b the ones of largest cosine are used, safe at dimension `dim` if given. `sharpness`, if given, replaces
-    lr_q: the second step is scaled to reach beta |q| = sharpness.
+    Without lr_w and lr_b the ones of largest cosine are used, safe at dimension `dim` if given.
+    `sharpness`, if given, replaces lr_q: the second step is scaled to reach beta |q| = sharpness.
     """
     if (lr_w is None) != (lr_b is None):
         raise BadInput("give both lr_w and lr_b, or neither to have them chosen.")

@@ -52,7 +52,8 @@ def oracle_error(
     details = {"sharpness": sharpness, "threshold": threshold}
     scan = scan_error(task)
     if task.signals == 1 and scan < errors.mean():
-        return ErrorRate(float(scan), 1e-10, "hard maximum", {"sharpness": np.inf})
+        details = {"sharpness": np.inf, "threshold": scan_rule(task)[1]}
+        return ErrorRate(float(scan), 1e-10, "hard maximum", details)
     value = min(float(errors.mean()), task.prior, 1 - task.prior)
     return ErrorRate(value, spread, "quasi-random", details)
 
@@ -168,6 +169,11 @@ def scan_error(task: SparseTask) -> float:
 
     An upper bound of the attention oracle at every length, and its law as the length grows.
     """
+    return scan_rule(task)[0]
+
+
+def scan_rule(task: SparseTask) -> tuple[float, float]:
+    """Least error of thresholding the largest score, and the threshold."""
     noise, signals, prior = task.length - task.signals, task.signals, task.prior
 
     def error(cut: float) -> float:
@@ -180,7 +186,7 @@ def scan_error(task: SparseTask) -> float:
     found = minimize_scalar(
         error, bounds=(cuts[max(start - 1, 0)], cuts[min(start + 1, 399)]), method="bounded"
     )
-    return float(min(found.fun, prior, 1 - prior))
+    return float(min(found.fun, prior, 1 - prior)), float(found.x)
 
 
 def strength_needed(

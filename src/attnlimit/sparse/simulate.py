@@ -48,13 +48,14 @@ class Measured:
         return "\n".join(lines)
 
 
-def _replicate(
+def replicate(
     draw: Callable[[np.random.Generator], dict[str, float]],
     dim: int,
     samples: int,
     replicates: int,
     seed: int,
 ) -> Measured:
+    """Run `draw` with independent generators; means and standard errors of what it returns."""
     if replicates < 2:
         raise BadInput(f"replicates must be at least 2 for a standard error, got {replicates}.")
     children = np.random.SeedSequence(seed).spawn(replicates)
@@ -73,8 +74,8 @@ def repeatable(task: SparseTask, n: int, dim: int, seed: int) -> Blocks:
     return lambda: ((X, y.astype(float)) for X, y in task.batches(n, dim, seed))
 
 
-def _query(task: SparseTask, dim: int, cosine: float) -> Array:
-    """A unit query with this cosine to the signal."""
+def unit_query(task: SparseTask, dim: int, cosine: float) -> Array:
+    """Return a unit query with this cosine to the signal."""
     xi = task.direction(dim)
     other = np.zeros(dim)
     other[0] = 1.0
@@ -109,7 +110,7 @@ def simulate_readout(
         sharpness,
         6,
     )
-    query = _query(task, dim, cosine)
+    query = unit_query(task, dim, cosine)
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
         features, labels = [], []
@@ -123,7 +124,7 @@ def simulate_readout(
             "train_error": fitted.train_error,
         }
 
-    return _replicate(draw, dim, samples, replicates, seed)
+    return replicate(draw, dim, samples, replicates, seed)
 
 
 def exact_test_error(
@@ -199,7 +200,7 @@ def simulate_protocol(
             "cosine": cosine,
         }
 
-    return _replicate(draw, dim, second, replicates, seed)
+    return replicate(draw, dim, second, replicates, seed)
 
 
 def simulate_alignment(
@@ -225,7 +226,7 @@ def simulate_alignment(
         norm = float(np.linalg.norm(query))
         return {"cosine": float(query @ xi) / norm, "norm": norm}
 
-    return _replicate(draw, dim, samples, replicates, seed)
+    return replicate(draw, dim, samples, replicates, seed)
 
 
 def separable(features: Array, labels: Array) -> bool:
@@ -261,7 +262,7 @@ def simulate_capacity(
     The readout has d weights and a bias; the limit counts d only, a shift of order 1/d.
     """
     dim, samples = count(dim, "dim", 2), round(positive(alpha, "alpha") * count(dim, "dim", 2))
-    query = _query(task, dim, cosine)
+    query = unit_query(task, dim, cosine)
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
         X, y = task.sample(samples, dim, rng)
@@ -269,4 +270,4 @@ def simulate_capacity(
             return {"separable": 1.0}
         return {"separable": float(separable(pool(X, model, query, sharpness), y.astype(float)))}
 
-    return _replicate(draw, dim, samples, replicates, seed)
+    return replicate(draw, dim, samples, replicates, seed)

@@ -1,0 +1,1 @@
+"""The sparse-token experiments, one file each, run by `attnlimit reproduce sparse-...`."""
