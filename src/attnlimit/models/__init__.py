@@ -3,17 +3,26 @@
 from attnlimit.models.capture import capture, capture_windows
 from attnlimit.models.captured import Capture, CapturedHead
 from attnlimit.models.corpora import Corpus, Document, read_corpus, wikipedia
+from attnlimit.models.curves import measure_capture, predict_capture
+from attnlimit.models.delta import DeltaCurves, delta_curves
 from attnlimit.models.load import LoadedModel, load
+from attnlimit.montecarlo.measure import measure
+
+measure.register(Capture, measure_capture)
 
 __all__ = [
     "Capture",
     "CapturedHead",
     "Corpus",
+    "DeltaCurves",
     "Document",
     "LoadedModel",
     "capture",
     "capture_windows",
+    "delta_curves",
     "load",
+    "measure_capture",
+    "predict_capture",
     "read_corpus",
     "wikipedia",
 ]

@@ -16,6 +16,8 @@ from attnlimit.models.masks import Mask
 if TYPE_CHECKING:
     import pandas as pd
 
+    from attnlimit.curve import Curve
+
 BLOCK_ENTRIES = 1 << 22
 
 
@@ -163,6 +165,12 @@ class Capture:
         from attnlimit.models.profile import profile
 
         return profile(self)
+
+    def predict_curve(self, statistic: str, n: Any = None, **options: Any) -> Curve:
+        """Predicted curve of one head; see `attnlimit.models.curves.predict_capture`."""
+        from attnlimit.models.curves import predict_capture
+
+        return predict_capture(self, statistic, n, **options)
 
     def __repr__(self) -> str:
         name = self.source.get("model", "model")

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.captured import Capture, CapturedHead, CapturedLayer
-from attnlimit.models.dense import BLOCK_SCORES, grouped
+from attnlimit.models.captured import BLOCK_ENTRIES, Capture, CapturedHead, CapturedLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +26,8 @@ class LayerInfluence:
     received: Tensor  # (H, N) sum_i P_ij, attention received: the heavy hitters' score
     participation: Tensor  # (H, N) sum_j P_ij^2 of each query
     output: Tensor  # (H, N, d_v)
+    saturation: Tensor  # (H, N, d_v) N sum_i P_ij^2 (V_j - O_i), on request
+    bias: Tensor  # (H, N, d_v) N sum_j P_ij^2 (O_i - V_j): n times a query's bias, on request
 
     @property
     def size(self) -> Tensor:
@@ -39,38 +40,50 @@ class LayerInfluence:
         return self.psi.double().square().sum(-1).mean(-1)
 
 
-def layer_influence(layer: CapturedLayer, heads: list[int] | None = None) -> LayerInfluence:
-    """Influence of every token in every head of a layer, holding a block of attention at a time."""
+def layer_influence(
+    layer: CapturedLayer, heads: list[int] | None = None, *, second: bool = False
+) -> LayerInfluence:
+    """Influence of every token in every head of a layer, holding a block of attention at a time.
+
+    `second` also computes the terms of second order, from the same attention.
+    """
     chosen = list(range(len(layer.q))) if heads is None else heads
     captured = [layer.head(0, head) for head in chosen]
-    size = len(captured[0])
-    together = max(1, BLOCK_SCORES // (size * size))
+    together = max(1, BLOCK_ENTRIES // len(captured[0]) ** 2)
     parts = [
-        _influence(captured[start : start + together])
+        _influence(captured[start : start + together], second)
         for start in range(0, len(captured), together)
     ]
     return LayerInfluence(*(torch.cat(tensors) for tensors in zip(*parts, strict=True)))
 
 
-def _influence(heads: list[CapturedHead]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """psi, attention received, participation and outputs of some heads at once."""
+def _influence(heads: list[CapturedHead], second: bool) -> tuple[Tensor, ...]:
+    """The fields of `LayerInfluence` for some heads at once."""
     size = len(heads[0])
     values = torch.stack([head.v for head in heads])
-    step = max(1, BLOCK_SCORES // (size * len(heads)))
-    received = torch.zeros(len(heads), size)
-    back = torch.zeros_like(values)
-    outputs, participation = [], []
+    step = max(1, BLOCK_ENTRIES // (size * len(heads)))
+    received, squared = torch.zeros(len(heads), size), torch.zeros(len(heads), size)
+    back, squared_back = torch.zeros_like(values), torch.zeros_like(values)
+    outputs, participations, biases = [], [], []
     for start in range(0, size, step):
         rows = slice(start, start + step)
         weights = torch.softmax(torch.stack([head.scores(rows) for head in heads]), dim=-1)
         output = weights @ values
         received += weights.sum(1)
         back += weights.transpose(1, 2) @ output
+        weights.square_()
+        participation = weights.sum(-1)
+        if second:
+            squared += weights.sum(1)
+            squared_back += weights.transpose(1, 2) @ output
+            biases.append(participation[..., None] * output - weights @ values)
         outputs.append(output)
-        participation.append(weights.square_().sum(-1))
+        participations.append(participation)
     output = torch.cat(outputs, dim=1)
     psi = output - output.mean(1, keepdim=True) + received[..., None] * values - back
-    return psi, received, torch.cat(participation, dim=1), output
+    saturation = size * (squared[..., None] * values - squared_back)
+    bias = size * torch.cat(biases, dim=1) if second else torch.zeros(len(heads), 0)
+    return psi, received, torch.cat(participations, dim=1), output, saturation, bias
 
 
 def influence(capture: Capture, layer: int, head: int | None = None) -> Array:
@@ -82,13 +95,3 @@ def influence(capture: Capture, layer: int, head: int | None = None) -> Array:
     heads = None if head is None else [capture.check_head(head)]
     sizes = layer_influence(capture.layers[number], heads).size
     return sizes.square().sum(0).sqrt().double().numpy()
-
-
-def layer_outputs(layer: CapturedLayer) -> Tensor:
-    """Outputs (H, N, d_v) of every head of a layer, without holding N x N."""
-    return torch.stack([layer.head(0, head).output() for head in range(len(layer.q))])
-
-
-def values_of(layer: CapturedLayer) -> Tensor:
-    """Values (H, N, d_v) as each query head sees them."""
-    return grouped(layer.v, len(layer.q))

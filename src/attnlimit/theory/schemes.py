@@ -168,6 +168,8 @@ def _block(
     bias = torch.zeros_like(output)
     ones = torch.ones(len(values), 1, dtype=torch.double)
     extended = torch.cat([values, ones], dim=1)
+    # Before the first node the integrands that are linear in t go on as a geometric series.
+    edge = 1 + 1 / float(np.expm1(STEP))
     for alpha in np.arange(_MARGIN, bottom - STEP, -STEP):
         w = cost * float(np.exp(-alpha))
         survive = torch.expm1(-w).mul_(keep)  # p (e^-w - 1)
@@ -179,12 +181,11 @@ def _block(
         pull = sums[:, :-1] - sums[:, -1:] * output
         second = first * w
         mse += chance * (((second - first * first) * distance).sum(1) + pull.square().sum(1))
-        bias += chance[:, None] * pull
+        bias += edge * chance[:, None] * pull
         participation += chance * second.sum(1)
-        total += chance * sums[:, -1]
-    # Beyond the first node the normalisation's integrand is e^-alpha.
-    tail = float(np.exp(-_MARGIN) * STEP / np.expm1(STEP))
-    return mse, bias, participation, output, (total + tail - 1).abs()
+        total += edge * chance * sums[:, -1]
+        edge = 1.0
+    return mse, bias, participation, output, (total - 1).abs()
 
 
 def _lowest_alpha(cost: Tensor, keep: Tensor) -> float:
