@@ -51,7 +51,7 @@ def covariance_error(
     bias = _bias(white, tilts, moments, mean.mse)
     outputs = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     alone = [mean_squared_energy(white, tilts, int(k)) for k in n] - (outputs**2).sum(axis=(1, 2))
-    alone -= _common_part(white, outputs, mean.mse)
+    alone -= common_part(white.values @ white.values.T, outputs, mean.mse)
     together, error = _together(head, tokens, n, mean.mse - mean.own_share)
     fluctuation = alone / n + together
     bias_square = (bias**2).sum(axis=(1, 2))
@@ -68,13 +68,12 @@ def _bias(
     return white.values @ np.stack(whitened) @ white.values.T
 
 
-def _common_part(white: WhitenedHead, outputs: Array, mean_mse: Array) -> Array:
+def common_part(gram: Array, outputs: Array, mean_mse: Array) -> Array:
     """What the spread of m_n adds to E|Gamma_n Gamma_n'|^2 and Cov_n leaves out again.
 
-    With Gamma_n = m_n + rest, independent, m_n isotropic in whitened coordinates:
+    With Gamma_n = m_n + rest, independent, m_n spread like the values' covariance `gram`:
     E|m|^4 + 2 E|rest|^2 E|m|^2 + 4 E<rest, m>^2, less the same terms of the mean's square.
     """
-    gram = white.values @ white.values.T
     spread = mean_mse / max(float(np.trace(gram)), 1e-300)
     common = spread[:, None, None] * gram
     rest = outputs - common

@@ -21,7 +21,7 @@ _NAMES = ("g", "g2", "g3", "g4", "P", "gP", "g2P", "PP")
 
 
 def joint_moments(sigma: float, n: int) -> dict[str, float]:
-    """E[g^a P^b] for a + 2b <= 4, for a query whose scores have deviation sigma; n >= 4."""
+    """E[g^a P^b] for a + 2b <= 4, for a query whose scores have deviation sigma."""
     y, weight = normal_nodes(sigma)
     alpha = pair_alphas(sigma * y, weight, np.empty(0), np.array([n]))
     w = np.exp(np.minimum(sigma * y - alpha[:, None], _CAP))
@@ -33,7 +33,7 @@ def joint_moments(sigma: float, n: int) -> dict[str, float]:
         return (w**power * decay) @ y**degree
 
     ways = [float(np.prod(np.arange(n, n - k, -1, dtype=float))) for k in range(5)]
-    phi = [PAIR_STEP * np.exp((n - k) * log_phi) for k in range(5)]
+    phi = [PAIR_STEP * np.exp(max(n - k, 0) * log_phi) for k in range(5)]
 
     def together(*parts: Array) -> float:
         """Distinct keys, one for each part."""

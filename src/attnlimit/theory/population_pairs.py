@@ -48,6 +48,18 @@ def combine(
     )
 
 
+def average_errors(found: list[MeanError]) -> MeanError:
+    """Average over stand-ins of one measure; how they differ counts as numerical error."""
+    mse = np.array([f.mse for f in found])
+    inner = np.sqrt((np.array([f.numerical_error for f in found]) ** 2).sum(axis=0)) / len(found)
+    return MeanError(
+        n=found[0].n,
+        mse=mse.mean(axis=0),
+        numerical_error=np.hypot(inner, mse.std(axis=0)),
+        own_share=np.mean([f.own_share for f in found], axis=0),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _Population:
     scores: Array  # (R, N): rows of the queries considered
@@ -101,12 +113,17 @@ class _Population:
         )
 
 
+def query_rows(size: int, most: int) -> NDArray[np.int64]:
+    """Which tokens stand for all as queries: all of them, or a fixed shuffle's first ones."""
+    return np.sort(np.random.default_rng(0).permutation(size)[:most])
+
+
 def population_mean_error(
     scores: Array,
     values: Array,
     n: NDArray[np.int64],
     weights: Array | None = None,
-    picks: int = 64,
+    picks: int = 128,
 ) -> MeanError:
     """E|m_n - m|^2 for n tokens drawn from N with replacement.
 
@@ -121,7 +138,7 @@ def population_mean_error(
     """
     size = len(values)
     weights = np.full(size, 1 / size) if weights is None else weights
-    rows = np.unique(np.linspace(0, size - 1, min(size, _QUERIES)).astype(np.int64))
+    rows = query_rows(size, _QUERIES)
     query_weights = weights[rows] / weights[rows].sum()
     with np.errstate(divide="ignore"):
         logits = scores[rows] + np.log(weights)

@@ -60,7 +60,7 @@ class Projection:
         head: Head, tokens: Gaussian, n: ArrayLike, *, queries: int = 256, seed: int = 0
     ) -> Projection:
         """Build the projection for attention over `n` of `tokens`, from a rule of queries."""
-        counts = np.atleast_1d(checks.token_counts(n, smallest=4))
+        counts = np.atleast_1d(checks.token_counts(n, smallest=2))
         white = WhitenedHead.of(head, tokens)
         half = Gaussian(dim=tokens.dim).points(max(queries // 2, 2), seed)
         rule = np.concatenate([half, -half])
@@ -167,7 +167,7 @@ class Projection:
         means, moments = [], []
         for table in self.tables.reshape(len(self.n), len(_NAMES), -1):
             names = _NAMES if squares else _NAMES[:2]
-            found = [sum(t.take(place) * w for place, w in weights) for t, _ in zip(table, names)]
+            found = [sum(t.take(place) * w for place, w in weights) for t in table[: len(names)]]
             means.append(found[0].sum(axis=1)[:, None] * g + (found[1][:, None, :] @ unit)[:, 0])
             if squares:
                 moments.append(self._square(g, unit, found, means[-1]))
@@ -202,7 +202,7 @@ def _tables(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:
     gone = np.exp(-key)
     rows = []
     for count in n.astype(np.float64):
-        p1, p2, p3 = (PAIR_STEP * np.exp((count - k) * log_phi) for k in (1, 2, 3))
+        p1, p2, p3 = (PAIR_STEP * np.exp(max(count - k, 0.0) * log_phi) for k in (1, 2, 3))
         rest = count - 1
         # What is left when nothing is known of the key is taken off here, where it is exact: the
         # key's effect is of order 1/n, below the error of interpolating the whole.

@@ -15,14 +15,19 @@ from attnlimit.checks import Array
 from attnlimit.heads import Head
 from attnlimit.theory.gaussian_pairs import gaussian_own_moment, gaussian_pair_moment
 from attnlimit.theory.moments import WhitenedHead
-from attnlimit.theory.population_pairs import MeanError, combine, population_mean_error
+from attnlimit.theory.population_pairs import (
+    MeanError,
+    average_errors,
+    combine,
+    population_mean_error,
+)
 from attnlimit.theory.query_pairs import PairPool, average_over_pairs
 from attnlimit.tokens import Empirical, Gaussian, Tokens
 
 POOL = 8192
 PICKS = 64
 _OWN_PICKS = 64
-_QUASI_KEYS = 4096
+_QUASI_KEYS = 768
 
 
 def mean_error(head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int = PICKS) -> MeanError:
@@ -68,11 +73,17 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
 def _population_mean_error(
     head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int
 ) -> MeanError:
-    """The same for finitely many tokens, exactly, or for a quasi-random stand-in of a measure."""
+    """The same for finitely many tokens, exactly, or for quasi-random stand-ins of a measure."""
+    found = []
+    for points, weights in stand_ins(tokens):
+        scores = head.tilts(points) @ points.T
+        found.append(population_mean_error(scores, points @ head.V.T, n, weights, picks))
+    return average_errors(found)
+
+
+def stand_ins(tokens: Tokens) -> list[tuple[Array, Array]]:
+    """Finite populations as (points, weights): the tokens, or two quasi-random sets of them."""
     if isinstance(tokens, Empirical):
-        points, weights = tokens.locations, tokens.weights
-    else:
-        points = tokens.points(_QUASI_KEYS)
-        weights = np.full(len(points), 1 / len(points))
-    scores = head.tilts(points) @ points.T
-    return population_mean_error(scores, points @ head.V.T, n, weights, picks)
+        return [(tokens.locations, tokens.weights)]
+    uniform = np.full(_QUASI_KEYS, 1 / _QUASI_KEYS)
+    return [(tokens.points(_QUASI_KEYS, seed), uniform) for seed in (0, 1)]

@@ -1,0 +1,137 @@
+"""Theory's curve: the error of a moment of attention at any n, by the method right there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.interpolate import CubicSpline
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.curve import Curve
+from attnlimit.errors import BadInput
+from attnlimit.heads import Head
+from attnlimit.theory.covariance_error import covariance_error
+from attnlimit.theory.limit import check_match
+from attnlimit.theory.pointwise_average import average_pointwise_error
+from attnlimit.theory.population_covariance import population_covariance_error
+from attnlimit.theory.rates import STATISTICS, rate
+from attnlimit.theory.two_query import mean_error
+from attnlimit.tokens import Gaussian, Tokens
+
+_NEIGHBOUR = 1.25
+
+
+@runtime_checkable
+class PredictsItself(Protocol):
+    """Anything that can predict its own curve, such as a captured model."""
+
+    def predict_curve(self, statistic: str, n: ArrayLike, **options: Any) -> Curve:
+        """The predicted curve of a statistic."""
+        ...
+
+
+def predict(head: Head | PredictsItself, *arguments: Any, **options: Any) -> Curve:
+    """Theory's curve of a statistic against n: `predict(head, tokens, statistic, n)`.
+
+    Parameters
+    ----------
+    head : Head
+        Or a captured model: `predict(capture, statistic, n, layer=0, head=2, sampler=...)`.
+    tokens : Tokens
+        They are the queries and the keys.
+    statistic : {"mean", "covariance", "pointwise"}
+        Mean squared errors: of the mean output E|m_n - m|^2, of the outputs' covariance
+        E|Cov_n - Cov|_F^2, of the output at an independent query E|Gamma_n(x) - Gamma(x)|^2.
+    n : sequence of int
+        Numbers of tokens, each at least 2.
+
+    Returns
+    -------
+    Curve
+        With the local rate at each n, the method used and its own numerical error.
+    """
+    if isinstance(head, Head):
+        return _predict_head(head, *arguments, **options)
+    if isinstance(head, PredictsItself):
+        return head.predict_curve(*arguments, **options)
+    raise BadInput(f"predict needs a Head or a captured model first, got {type(head).__name__}.")
+
+
+def _predict_head(head: Head, tokens: Tokens, statistic: str, n: ArrayLike) -> Curve:
+    if not isinstance(tokens, Tokens):
+        raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
+    check_match(head, tokens, self_attention=True)
+    checks.one_of(statistic, STATISTICS, "statistic")
+    counts = np.atleast_1d(checks.token_counts(n))
+    evaluate, method = _METHODS[statistic](head, tokens)
+    value, error, local = _smooth_in_n(counts, evaluate)
+    asymptotic = rate(head, tokens, statistic)
+    notes = [str(asymptotic)]
+    if statistic == "covariance" and not isinstance(tokens, Gaussian):
+        notes.append("the fluctuation is a first-order response, good to about 15 % in the root")
+    return Curve(
+        statistic=statistic,
+        n=counts,
+        value=value,
+        stderr=np.zeros(len(counts)),
+        method=method,
+        numerical_error=error,
+        rate=local,
+        notes=tuple(notes),
+        source={"head": repr(head), "tokens": repr(tokens), "horizon": asymptotic.horizon},
+    )
+
+
+Evaluate = Callable[[NDArray[np.int64]], tuple[Array, Array]]
+
+
+def _mean(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
+    def evaluate(n: NDArray[np.int64]) -> tuple[Array, Array]:
+        found = mean_error(head, tokens, n)
+        return found.mse, found.numerical_error
+
+    return evaluate, "two-query law"
+
+
+def _covariance(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
+    def evaluate(n: NDArray[np.int64]) -> tuple[Array, Array]:
+        if isinstance(tokens, Gaussian):
+            found = covariance_error(head, tokens, n, mean_error(head, tokens, n))
+        else:
+            found = population_covariance_error(head, tokens, n)
+        return found.mse, found.numerical_error
+
+    return evaluate, "exact bias, projected fluctuation"
+
+
+def _pointwise(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
+    return lambda n: average_pointwise_error(head, tokens, n), "exact law, averaged over queries"
+
+
+_METHODS = {"mean": _mean, "covariance": _covariance, "pointwise": _pointwise}
+
+
+def _smooth_in_n(n: NDArray[np.int64], evaluate: Evaluate) -> tuple[Array, Array, Array]:
+    """Values, errors and local rates at n, from few nodes: log error is smooth in log n."""
+    nodes = _nodes(n)
+    value, error = evaluate(nodes)
+    if not (value > 0).all():  # nothing to fluctuate: a head whose output is constant
+        zero = np.zeros(len(n))
+        return zero, zero, np.full(len(n), np.nan)
+    x = np.log(nodes.astype(np.float64))
+    at = np.log(n.astype(np.float64))
+    curve = CubicSpline(x, np.log(value))
+    found = np.exp(curve(at))
+    return found, found * np.interp(at, x, error / value), -curve(at, 1) / 2
+
+
+def _nodes(n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """At least four numbers of tokens that span n with a little to spare on both sides."""
+    low, high = max(2.0, float(n.min()) / _NEIGHBOUR), max(float(n.max()) * _NEIGHBOUR, 6.0)
+    count = 4 + int(np.ceil(1.5 * np.log10(high / low)))
+    nodes = np.unique(np.round(np.geomspace(low, high, count)).astype(np.int64))
+    return nodes if len(nodes) >= 4 else np.arange(nodes[0], nodes[0] + 5)
