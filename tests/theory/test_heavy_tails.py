@@ -1,0 +1,84 @@
+"""Tokens without a limit are refused with the reason, and attention over them does not converge."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import attnlimit as al
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_laplace_past_its_bound_names_the_bound(scale):
+    tokens, head = al.Laplace(2, scale), al.Head(np.eye(2))
+    at_bound = np.array([0.0, 1 / scale])
+    named = f"1/scale = {1 / scale:g}"
+    for ask in (
+        lambda x: tokens.cgf(x),
+        lambda x: tokens.tilted_mean(x),
+        lambda x: al.limit(head, tokens)(x),
+        lambda x: al.fluctuation(head, tokens, x),
+        lambda x: al.pointwise_error(head, tokens, x, [10]),
+        lambda x: al.pointwise_error(head, tokens, x, [10], method="delta"),
+        lambda x: al.uniform_bound(head, tokens, float(np.linalg.norm(x)), [10]),
+    ):
+        with pytest.raises(al.NoLimitError, match=named):
+            ask(at_bound)
+
+
+def test_laplace_has_a_limit_without_a_central_limit_theorem():
+    """Between half the bound and the bound the limit exists, its fluctuations are infinite."""
+    tokens, head = al.Laplace(1), al.Head([[1.0]])
+    assert np.isinf(al.fluctuation(head, tokens, [0.6]).covariance).all()
+    exact = al.pointwise_error(head, tokens, [0.6], [10**3, 10**6])
+    rate = -np.diff(np.log(exact.mse[0])) / np.log(1000)
+    assert np.isfinite(exact.mse).all()
+    assert 0 < rate[0] < 0.9  # slower than the 1/n of a central limit theorem
+
+
+def test_student_tokens_have_no_limit_anywhere():
+    student = load("heavy_tails").Student(2, 3.0)
+    head = al.Head(np.eye(2))
+    for x in ([1e-6, 0.0], [1.0, 2.0]):
+        with pytest.raises(al.NoLimitError, match="Student"):
+            al.limit(head, student)(x)
+        with pytest.raises(al.NoLimitError, match="Student"):
+            al.pointwise_error(head, student, x, [10])
+    with pytest.raises(al.BadInput, match="compact or sub-Gaussian"):
+        al.uniform_bound(head, student, 1.0, [10])
+
+
+def test_participation_past_the_bound_tends_to_its_stable_value():
+    """Weights e^{ty} have a Pareto tail of index 1/(bt) < 1: E sum p^2 tends to 1 - 1/(bt)."""
+    participation = load("heavy_tails").participation
+    for tilt in (1.5, 3.0):
+        mean, error = participation(al.Laplace(1), tilt, 20_000, 400, seed=1)
+        assert abs(mean - (1 - 1 / tilt)) < 4 * error
+
+
+def test_student_participation_rises_to_one():
+    module = load("heavy_tails")
+    student = module.Student(1, 3.0)
+    few, _ = module.participation(student, 1.0, 100, 200, seed=0)
+    many, error = module.participation(student, 1.0, 100_000, 100, seed=0)
+    assert many > few + 4 * error
+    assert many > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heavy_tails", "cooling_schedule"])
+def test_gallery_script_draws_its_picture(name, tmp_path):
+    path = tmp_path / "deep" / f"{name}.png"
+    load(name).main(path)
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert path.stat().st_size > 20_000
