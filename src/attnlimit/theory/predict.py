@@ -34,7 +34,8 @@ class PredictsItself(Protocol):
         ...
 
 
-def predict(head: Head | PredictsItself, *arguments: Any, **options: Any) -> Curve:
+# The first argument is positional, so that a captured model can have an option called head.
+def predict(head: Head | PredictsItself, /, *arguments: Any, **options: Any) -> Curve:
     """Theory's curve of a statistic against n: `predict(head, tokens, statistic, n)`.
 
     Parameters
@@ -72,7 +73,9 @@ def _predict_head(head: Head, tokens: Tokens, statistic: str, n: ArrayLike) -> C
     asymptotic = rate(head, tokens, statistic)
     notes = [str(asymptotic)]
     if statistic == "covariance" and not isinstance(tokens, Gaussian):
-        notes.append("the fluctuation is a first-order response, good to about 15 % in the root")
+        notes.append(
+            "the fluctuation is a first-order response: the root can be low by 15 %, for n < 100 by 30 %"
+        )
     return Curve(
         statistic=statistic,
         n=counts,
