@@ -30,7 +30,7 @@ def main(path: Path) -> None:
         ):
             found = al.schedule_error(head, tokens, query, sizes, kind=kind)
             axes.loglog(sizes, found.root, color=style, label=f"λ = {found.constant:.3g} {label}")
-        axes.loglog(sizes, best.root, "o-", color="tab:blue", ms=4, label="best λ for each n")
+        axes.loglog(sizes, best.root, "o", color="tab:blue", ms=4, label="best λ for each n")
         axes.loglog(
             sizes,
             best.root[-1] * (sizes / sizes[-1]) ** (-2 / (dim + 1)),

@@ -75,7 +75,7 @@ def main(path: Path) -> None:
     student = Student(1, 3.0)
     cases = [
         ("Gaussian, scores of deviation 1", al.Gaussian(dim=1), 1.0, "tab:blue"),
-        ("Laplace below its bound, t = 1/(2b)", al.Laplace(1), 0.5, "tab:green"),
+        ("Laplace well below its bound, t = 1/(5b)", al.Laplace(1), 0.2, "tab:green"),
         ("Laplace past its bound, t = 2/b", al.Laplace(1), 2.0, "tab:orange"),
         ("Student, 3 degrees of freedom", student, 1 / np.sqrt(3), "tab:red"),
     ]
