@@ -11,6 +11,10 @@ from attnlimit.experiments.experiment import Config, Experiment, Shard
 EXPERIMENTS: dict[str, str] = {
     "gaussian": "attnlimit.experiments.gaussian",
     "sphere": "attnlimit.experiments.sphere",
+    "uniform": "attnlimit.experiments.uniform",
+    "hardmax": "attnlimit.experiments.hardmax",
+    "clt": "attnlimit.experiments.clt",
+    "heavy": "attnlimit.experiments.heavy",
     "sparse-curves": "attnlimit.sparse.experiments.curves",
     "sparse-alignment": "attnlimit.sparse.experiments.alignment",
     "sparse-capacity": "attnlimit.sparse.experiments.capacity",

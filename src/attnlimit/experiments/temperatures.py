@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import NDArray
 
 from attnlimit.curve import Curve
-from attnlimit.errors import AttnlimitError
+from attnlimit.errors import NoLimitError, NotConverged
 from attnlimit.experiments.experiment import Config, Shard
+from attnlimit.experiments.groups import groups
+from attnlimit.experiments.sphere_law import sphere_law
 from attnlimit.heads import Head
 from attnlimit.montecarlo.controls import token_features
 from attnlimit.montecarlo.fit import fit_rate
@@ -75,16 +78,10 @@ def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         frame = samples_frame(sweep(head, tokens, STATISTICS, n, shard["draws"], seed))
         return frame.assign(kind="measure", scale=shard["scale"])
     try:
-        curve = predict(head, tokens, shard["statistic"], n)
-    except AttnlimitError as error:
-        return pd.DataFrame(
-            {
-                "kind": ["none"],
-                "scale": shard["scale"],
-                "statistic": str(shard["statistic"]),
-                "reason": str(error),
-            }
-        )
+        curve = _law(head, tokens, shard["statistic"], n)
+    except (NotConverged, NoLimitError) as error:
+        reason = {"kind": "none", "scale": shard["scale"], "statistic": shard["statistic"]}
+        return pd.DataFrame([reason | {"reason": str(error)}])
     return pd.DataFrame(
         {
             "kind": "predict",
@@ -94,6 +91,14 @@ def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
             "value": curve.value,
             "numerical_error": 0.0 if curve.numerical_error is None else curve.numerical_error,
         }
+    )
+
+
+def _law(head: Head, tokens: Tokens, statistic: str, n: NDArray[np.int64]) -> Curve:
+    return (
+        sphere_law(head, tokens, statistic, n)
+        if isinstance(tokens, Sphere)
+        else predict(head, tokens, statistic, n)
     )
 
 
@@ -154,7 +159,7 @@ def _rows(scale: float, strength: float, curve: Curve, predicted: Curve | None) 
 def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
     """One row for each temperature and statistic: slopes, and the worst gap to the prediction."""
     rows = []
-    for (scale, statistic), part in curves.groupby(["scale", "statistic"], sort=False):
+    for (scale, statistic), part in groups(curves, "scale", "statistic"):
         if statistic not in PREDICTED:
             continue
         first = part.iloc[0]
@@ -183,10 +188,10 @@ def _pair(row: pd.Series) -> str:
 def figure(config: Config, curves: pd.DataFrame, title: str) -> FigureSpec:
     """Errors against n, and their slopes against the horizon."""
     panels = []
-    for statistic, word in (("mean", "mean"), ("covariance", "covariance")):
+    for statistic, word in (("mean", "mean output"), ("covariance", "covariance of the outputs")):
         here = curves[curves["statistic"] == statistic]
         series = []
-        for scale, part in here.groupby("scale"):
+        for scale, part in groups(here, "scale"):
             label = f"{scale:.3g}"
             series.append(Series(part["n"], part["predicted"], group=label))
             series.append(
@@ -196,7 +201,7 @@ def figure(config: Config, curves: pd.DataFrame, title: str) -> FigureSpec:
             )
         panels.append(
             Panel(
-                f"error of the {word} output",
+                f"error of the {word}",
                 "number of tokens n",
                 "root mean square error",
                 tuple(series),
@@ -255,7 +260,7 @@ def remarks(config: Config, curves: pd.DataFrame) -> list[str]:
         worst = part.loc[gap.idxmax()]
         said.append(
             f"{statistic}: prediction within {100 * gap.max():.1f} % of the measured error at "
-            f"every scale and n (largest gap at scale {worst['scale']:.3g}, n = {worst['n']}, where "
+            f"every scale and n (largest at scale {worst['scale']:.3g}, n = {worst['n']}, where "
             f"the standard error is {100 * worst['root_stderr'] / worst['root']:.1f} %)."
         )
     return said

@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import plotly.graph_objects as go
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from plotly.subplots import make_subplots
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
@@ -19,6 +20,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
 PLOTLY_DASHES = {"line": "solid", "dashed": "dash", "dotted": "dot"}
 PANEL_SIZE = (4.6, 3.6)
+MANY_LABELS = 7
 
 
 def draw(spec: FigureSpec, folder: Path, name: str) -> list[Path]:
@@ -65,22 +67,35 @@ def _static(spec: FigureSpec) -> Figure:
             axis.set_ylim(*panel.y_limits)
         if panel.x_limits:
             axis.set_xlim(*panel.x_limits)
+        for line, scale in ((axis.xaxis, panel.x_scale), (axis.yaxis, panel.y_scale)):
+            if scale == "log":
+                _readable_ticks(line)
         axis.grid(True, which="major", alpha=0.25, linewidth=0.6)
         axis.spines[["top", "right"]].set_visible(False)
         axis.title.set_fontsize(10)
         labelled = sum(series.label is not None for series in panel.series)
         if labelled:
+            outside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
             axis.legend(
                 fontsize=7,
                 frameon=False,
                 title=panel.legend_title,
                 title_fontsize=7,
-                ncols=2 if labelled > 6 else 1,
+                **(outside if labelled > MANY_LABELS else {}),
             )
     figure.suptitle(spec.title, fontsize=12, fontweight="bold")
     if spec.caption:
         figure.supxlabel(spec.caption, fontsize=8, color="0.3")
     return figure
+
+
+def _readable_ticks(axis: Any) -> None:
+    """Label 1, 2 and 5 within a decade, and only powers of ten over several."""
+    low, high = sorted(axis.get_view_interval())
+    axis.set_minor_formatter(NullFormatter())
+    if low > 0 and high / low < 50:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def _add_static(axis: Any, series: Series, colour: str) -> None:
