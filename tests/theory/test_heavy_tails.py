@@ -76,7 +76,7 @@ def test_student_participation_rises_to_one():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["heavy_tails", "cooling_schedule"])
+@pytest.mark.parametrize("name", ["heavy_tails", "cooling_schedule", "uniform_bound"])
 def test_gallery_script_draws_its_picture(name, tmp_path):
     path = tmp_path / "deep" / f"{name}.png"
     load(name).main(path)
