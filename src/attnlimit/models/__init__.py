@@ -6,9 +6,6 @@ from attnlimit.models.corpora import Corpus, Document, read_corpus, wikipedia
 from attnlimit.models.curves import measure_capture, predict_capture
 from attnlimit.models.delta import DeltaCurves, delta_curves
 from attnlimit.models.load import LoadedModel, load
-from attnlimit.montecarlo.measure import measure
-
-measure.register(Capture, measure_capture)
 
 __all__ = [
     "Capture",

@@ -172,6 +172,12 @@ class Capture:
 
         return predict_capture(self, statistic, n, **options)
 
+    def measure_curve(self, statistic: str, n: Any = None, **options: Any) -> Curve:
+        """Measured curve of one head; see `attnlimit.models.curves.measure_capture`."""
+        from attnlimit.models.curves import measure_capture
+
+        return measure_capture(self, statistic, n, **options)
+
     def __repr__(self) -> str:
         name = self.source.get("model", "model")
         return f"Capture({name}, layers={len(self.layers)}, heads={self.heads}, tokens={len(self)})"

@@ -26,6 +26,7 @@ from attnlimit.theory.subsets import subset_law
 METHODS = ("exact", "delta")
 SUBSET_QUERIES = 32
 SCHEME_QUERIES = 128
+NEGLIGIBLE = 40.0
 
 
 def predict_capture(
@@ -130,8 +131,10 @@ def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve
         value = total / len(head)
         return _theory(head, statistic, counts, value, "exact law", error=check * value)
     order = np.unique(counts)
-    scores = head.scores().double().numpy()
-    found = population_mean_error(scores, head.v.double().numpy(), order)
+    scores = head.scores().double()
+    # A key that cannot be seen counts as one of negligible weight: every query sees itself.
+    floor = scores.amax(1, keepdim=True) - NEGLIGIBLE
+    found = population_mean_error(torch.maximum(scores, floor).numpy(), head.v.double().numpy(), order)
     back = np.searchsorted(order, counts)
     return _theory(
         head, statistic, counts, found.mse[back], "two-query law", error=found.numerical_error[back]

@@ -38,7 +38,6 @@ class DeltaCurves:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each head and n."""
-        layers, heads, sizes = self.mse.shape
         place = np.indices(self.mse.shape)
         return pd.DataFrame(
             {

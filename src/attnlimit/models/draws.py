@@ -71,15 +71,12 @@ def draw(size: int, n: int, count: int, rng: np.random.Generator, replacement: b
 def _among(head: CapturedHead, picks: Tensor) -> Tensor:
     """Outputs (B, n, d_v) of the tokens `picks` (B, n) over themselves."""
     plain = head.mask.full and head.softcap is None and head.bias is None
-    q, k, v = head.q[picks], head.k[picks], head.v[picks]
+    q, k, v = (tensor[picks][:, None] for tensor in (head.q, head.k, head.v))
     if plain:
-        attended = scaled_dot_product_attention(
-            q[:, None], k[:, None], v[:, None], scale=head.scale
-        )
-        return attended[:, 0]
+        return scaled_dot_product_attention(q, k, v, scale=head.scale)[:, 0]
     scores = head.scores()
     chosen = scores[picks[:, :, None], picks[:, None, :]]
-    return torch.softmax(chosen, -1) @ v
+    return torch.softmax(chosen, -1) @ v[:, 0]
 
 
 def _pointwise(
