@@ -26,6 +26,8 @@ from attnlimit.tokens import Gaussian
 _QUERIES = 4096
 _RULE = 192
 _TOKENS = 256
+MOST_MISSED = 2.0
+"""Largest factor by which the mean's exact pair term corrects a projection."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +101,7 @@ def _together(
     mean_energy = (weight * _pair_energy(means[0], means[1], n)).mean(axis=1)
     missed = np.ones(len(n))
     np.divide(mean_pair, mean_energy, out=missed, where=mean_energy > 0)
-    missed = np.maximum(missed, 1.0)
+    missed = np.clip(missed, 1.0, MOST_MISSED)
     error = missed * energy.std(axis=1) / np.sqrt(len(points))
     return missed * np.maximum(energy.mean(axis=1), 0.0), error
 

@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from attnlimit.checks import Array
 from attnlimit.heads import Head
-from attnlimit.theory.covariance_error import CovarianceError, common_part
+from attnlimit.theory.covariance_error import MOST_MISSED, CovarianceError, common_part
 from attnlimit.theory.exact import integrate_score_law
 from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
 from attnlimit.theory.population_pairs import population_mean_error, query_rows
@@ -83,7 +83,7 @@ def _of_population(
     mean_pair = mean.mse - mean.own_share
     missed = np.ones(len(n))
     np.divide(mean_pair, together[:, 1], out=missed, where=together[:, 1] > 0)
-    fluctuation = np.maximum(alone, 0) / n + np.maximum(missed, 1.0) * together[:, 0]
+    fluctuation = np.maximum(alone, 0) / n + np.clip(missed, 1.0, MOST_MISSED) * together[:, 0]
     bias_square = (bias**2).sum(axis=(1, 2))
     relative = mean.numerical_error / mean.mse
     return CovarianceError(

@@ -35,13 +35,14 @@ def tabulate_product(
     centre = tokens.tilted_mean(t)
     log_mean_weight = float(tokens.cgf(t))
     reach = _score_reach(tokens, t)
-    alpha = np.arange(-reach - 6, reach + 2 * np.log(float(n.max())) + 40, ALPHA_STEP)
-    period = 2 * (alpha[-1] - alpha[0]) + 80
+    low, high = -reach - 6, reach + 2 * np.log(float(n.max())) + 40
+    period = 2 * (high - low) + 80
     if period > _MAX_PERIOD:
         raise BadInput(
             f"scores reach {reach:.3g}, too far for the exact law of independent coordinates; "
             "use hardmax_error, or a smaller scale."
         )
+    alpha = np.arange(low, high, ALPHA_STEP)
     omega = np.arange(0, _HEIGHT, 2 * np.pi / period)
     share = np.full(len(omega), 2 / period)
     share[0] /= 2

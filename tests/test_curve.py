@@ -1,0 +1,31 @@
+import numpy as np
+
+import attnlimit as al
+
+
+def curve(statistic="mean", **options):
+    n = np.array([100, 1000, 10_000])
+    return al.Curve(statistic, n, 4.0 / n, 0.4 / n, "test", **options)
+
+
+def test_root_and_its_error():
+    np.testing.assert_allclose(curve().root, 2 / np.sqrt(curve().n))
+    np.testing.assert_allclose(curve().root_stderr, curve().stderr / (2 * curve().root))
+    norm = curve("mean_norm")
+    np.testing.assert_array_equal(norm.root, norm.value)
+    np.testing.assert_array_equal(norm.root_stderr, norm.stderr)
+
+
+def test_local_rate_refers_to_the_root():
+    np.testing.assert_allclose(curve().local_rate, 0.5)
+    np.testing.assert_allclose(curve("mean_norm").local_rate, 1.0)
+    np.testing.assert_array_equal(curve(rate=np.full(3, 0.25)).local_rate, 0.25)
+    single = al.Curve("mean", np.array([5]), np.ones(1), np.zeros(1), "test")
+    assert np.isnan(single.local_rate).all()
+
+
+def test_frame_and_text():
+    frame = curve(notes=("read me",)).to_frame()
+    assert list(frame["n"]) == [100, 1000, 10_000]
+    assert {"value", "stderr", "root", "local_rate", "method"} <= set(frame.columns)
+    assert "read me" in str(curve(notes=("read me",)))
