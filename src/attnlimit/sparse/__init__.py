@@ -1,30 +1,62 @@
 """Sparse-token classification: what attention can detect, and from how much data."""
 
-from attnlimit.sparse.alignment import best_step_sizes, query_alignment
+from attnlimit.sparse.alignment import Alignment, best_step_sizes, query_alignment
+from attnlimit.sparse.bag_estimate import BagEstimate, estimate
+from attnlimit.sparse.bag_plan import BagPlan, measure_plan, plan_bags
+from attnlimit.sparse.bags import Bags, make_bags, read_bags
 from attnlimit.sparse.bayes import bayes_error
-from attnlimit.sparse.capacity import capacity
-from attnlimit.sparse.descent import query_steps, train_attention
+from attnlimit.sparse.capacity import Capacity, capacity
+from attnlimit.sparse.descent import as_blocks, query_steps, train_attention
+from attnlimit.sparse.end_to_end import EndToEnd, best_split, end_to_end
+from attnlimit.sparse.error_rate import ErrorRate
 from attnlimit.sparse.fit import fit_readout
+from attnlimit.sparse.losses import Loss, UserLoss, hinge
 from attnlimit.sparse.oracle import oracle_error, scan_error, strength_needed
-from attnlimit.sparse.readout import learning_curve, readout
-from attnlimit.sparse.simulate import simulate_alignment, simulate_capacity, simulate_readout
+from attnlimit.sparse.readout import Readout, learning_curve, readout, transfer_error
+from attnlimit.sparse.simulate import (
+    simulate_alignment,
+    simulate_capacity,
+    simulate_protocol,
+    simulate_readout,
+)
 from attnlimit.sparse.task import SparseTask
 
 __all__ = [
+    "Alignment",
+    "BagEstimate",
+    "BagPlan",
+    "Bags",
+    "Capacity",
+    "EndToEnd",
+    "ErrorRate",
+    "Loss",
+    "Readout",
     "SparseTask",
+    "UserLoss",
+    "as_blocks",
     "bayes_error",
+    "best_split",
     "best_step_sizes",
     "capacity",
+    "end_to_end",
+    "estimate",
     "fit_readout",
+    "hinge",
     "learning_curve",
+    "make_bags",
+    "measure_plan",
     "oracle_error",
+    "plan_bags",
     "query_alignment",
     "query_steps",
+    "read_bags",
     "readout",
     "scan_error",
     "simulate_alignment",
     "simulate_capacity",
+    "simulate_protocol",
     "simulate_readout",
     "strength_needed",
     "train_attention",
+    "transfer_error",
 ]

@@ -59,21 +59,21 @@ def _potential(points: FeaturePoints, x: Array) -> tuple[float, Array, Array]:
     lift = points.label / points.rho
     columns = np.stack([points.along * lift, points.across * lift, lift])
     sigma = np.hypot(1.0, x[1])
-    t = x @ columns
+    t = np.einsum("i,in->n", x, columns)
     ratio = t / sigma
     tail = ndtr(-ratio)
     density = np.exp(-0.5 * ratio**2) / np.sqrt(2 * np.pi)
     w = points.weight
-    value = float(w @ ((sigma**2 + t**2) * tail - sigma * t * density))
+    value = points.mean((sigma**2 + t**2) * tail - sigma * t * density)
     slope_t = -2 * (sigma * density - t * tail)
     slope_sigma = 2 * sigma * tail
-    cross = columns @ (w * -2 * density)
+    cross = np.einsum("in,n->i", columns, w * -2 * density)
     lean = np.array([0.0, x[1] / sigma, 0.0])
-    total_sigma = float(w @ slope_sigma)
-    gradient = columns @ (w * slope_t) + lean * total_sigma
-    hessian = (columns * (w * 2 * tail)) @ columns.T
+    total_sigma = points.mean(slope_sigma)
+    gradient = np.einsum("in,n->i", columns, w * slope_t) + lean * total_sigma
+    hessian = points.products(columns, 2 * tail)
     hessian += np.outer(cross, lean) + np.outer(lean, cross)
-    hessian += np.outer(lean, lean) * float(w @ (2 * (tail + ratio * density)))
+    hessian += np.outer(lean, lean) * points.mean(2 * (tail + ratio * density))
     hessian[1, 1] += total_sigma / sigma**3
     return value, gradient, hessian
 

@@ -40,6 +40,17 @@ class FeaturePoints:
     """Parameters of the readout divided by d: L for the vectorised classifier."""
     has_query: bool = True
 
+    def mean(self, values: Array) -> float:
+        """E of a function given at the points.
+
+        Not a BLAS product: on vectors this long its threads cost more than they bring.
+        """
+        return float(np.einsum("i,i->", self.weight, values))
+
+    def products(self, columns: Array, weights: Array) -> Array:
+        """E[weights columns columns^T], for a few rows `columns`."""
+        return np.einsum("in,jn->ij", columns * (self.weight * weights), columns)
+
 
 def stretch_tails(u: Array) -> tuple[Array, Array]:
     """Map uniforms to oversample both ends; return the map and its derivative (the weight)."""

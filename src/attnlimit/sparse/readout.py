@@ -224,7 +224,7 @@ def _describe(
     )
     norm = float(np.sqrt(at.query_weight**2 + at.signal_weight**2 + at.rest))
     constrained = isinstance(loss, (HardMargin, Interpolation))
-    train_loss = 0.0 if constrained else float(points.weight @ loss.value(eta, points.label))
+    train_loss = 0.0 if constrained else points.mean(loss.value(eta, points.label))
     return Readout(
         model=model,
         alpha=alpha,
@@ -232,11 +232,11 @@ def _describe(
         loss=loss_name,
         cosine=cosine if model == "attention" else float("nan"),
         sharpness=sharpness if model == "attention" else float("nan"),
-        test_error=float(points.weight @ ndtr(-mean / (points.rho * at.noise_scale))),
+        test_error=points.mean(ndtr(-mean / (points.rho * at.noise_scale))),
         train_loss=train_loss,
         train_error=train_error(points, loss, system, at),
-        train_margin=float(points.weight @ (points.label * eta)) / norm,
-        test_margin=float(points.weight @ mean) / norm,
+        train_margin=points.mean(points.label * eta) / norm,
+        test_margin=points.mean(mean) / norm,
         query_weight=at.query_weight,
         signal_weight=at.signal_weight,
         bias=at.bias,
@@ -260,7 +260,7 @@ def train_error(points: FeaturePoints, loss: Loss, system: SaddleSystem, at: Sad
     mean = points.label * (
         at.query_weight * points.along + at.signal_weight * points.across + at.bias
     )
-    return float(points.weight @ ndtr((edge - mean) / (points.rho * at.noise_scale)))
+    return points.mean(ndtr((edge - mean) / (points.rho * at.noise_scale)))
 
 
 def transfer_error(trained: Readout, other: SparseTask) -> float:
@@ -275,7 +275,7 @@ def transfer_error(trained: Readout, other: SparseTask) -> float:
         trained.query_weight * points.along + trained.signal_weight * points.across + trained.bias
     )
     scale = float(np.hypot(trained.signal_weight, np.sqrt(trained.rest)))
-    return float(points.weight @ ndtr(-points.label * mean / (points.rho * scale)))
+    return points.mean(ndtr(-points.label * mean / (points.rho * scale)))
 
 
 def learning_curve(

@@ -70,9 +70,9 @@ class SaddleSystem:
         ridges = np.array([self.ridge, self.ridge, 0.0])
         value, gradient, hessian = self._local(at, gamma, ridges)
         columns = np.stack([p.along, p.across, np.ones_like(p.along)])
-        spread = (columns * p.weight) @ columns.T
+        spread = p.products(columns, np.ones_like(p.weight))
         # a loss with straight pieces can have no curvature at all far from the solution
-        floor = 1e-12 * np.diag(spread) / (1 + float(p.weight @ gamma)) + 1e-300
+        floor = 1e-12 * np.diag(spread) / (1 + p.mean(gamma)) + 1e-300
         for _ in range(NEWTON_STEPS):
             scale = np.sqrt(np.maximum(np.diag(hessian), floor))
             scaled = hessian / np.outer(scale, scale) + 1e-13 * np.eye(3)
@@ -81,7 +81,7 @@ class SaddleSystem:
                 scaled[0, 0] = 1.0
             step = -np.linalg.solve(scaled, gradient / scale) / scale
             decrement = -float(gradient @ step)
-            largest = MAX_SHIFT * (1 + float(np.sqrt(p.weight @ self.scores(at) ** 2)))
+            largest = MAX_SHIFT * (1 + np.sqrt(p.mean(self.scores(at) ** 2)))
             length = min(1.0, largest / float(np.sqrt(step @ spread @ step) + 1e-300))
             while True:
                 trial = replace(
@@ -107,14 +107,13 @@ class SaddleSystem:
         eta, slope, curvature = self.loss.envelope_slopes(z, gamma, p.label)
         envelope = self.loss.value(eta, p.label) + 0.5 * gamma * slope**2
         x = np.array([at.query_weight, at.signal_weight, at.bias])
-        value = float(p.weight @ envelope + 0.5 * ridges @ x**2)
+        value = p.mean(envelope) + 0.5 * float(ridges @ x**2)
         lean = at.signal_weight / r
         columns = np.stack([p.along, p.across + lean * p.rho * p.noise, np.ones_like(z)])
-        weighted_slope = p.weight * slope
-        gradient = columns @ weighted_slope + ridges * x
-        hessian = (columns * (p.weight * curvature)) @ columns.T + np.diag(ridges)
+        gradient = np.einsum("in,n->i", columns, p.weight * slope) + ridges * x
+        hessian = p.products(columns, curvature) + np.diag(ridges)
         # r is a convex function of m: its own curvature, at.rest / r^3
-        pull = max(0.0, float((p.rho * p.noise) @ weighted_slope))
+        pull = max(0.0, p.mean(p.rho * p.noise * slope))
         hessian[1, 1] += pull * at.rest / r**3
         return value, gradient, hessian
 
@@ -123,11 +122,9 @@ class SaddleSystem:
         p = self.points
         _, slope, curvature = self.loss.envelope_slopes(self.scores(at), at.chi * p.rho**2, p.label)
         stiffness = self.ridge + (
-            float(p.weight @ (p.rho**2 * curvature))
-            if self.loss.smooth
-            else self._response(at, slope)
+            p.mean(p.rho**2 * curvature) if self.loss.smooth else self._response(at, slope)
         )
-        pushed = float(p.weight @ (p.rho * slope) ** 2)
+        pushed = p.mean((p.rho * slope) ** 2)
         return pushed / (self.ratio * stiffness**2), 1 / (self.ratio * stiffness)
 
     def _response(self, at: Saddle, slope: Array) -> float:
@@ -139,7 +136,7 @@ class SaddleSystem:
         p, r = self.points, at.noise_scale
         centre = self.scores(at) - r * p.rho * p.noise
         _, base, _ = self.loss.envelope_slopes(centre, at.chi * p.rho**2, p.label)
-        return max(0.0, float(p.weight @ (p.rho * p.noise * (slope - base)))) / r
+        return max(0.0, p.mean(p.rho * p.noise * (slope - base))) / r
 
     def solve(self, start: Saddle, tolerance: float = 1e-8, max_steps: int = 150) -> Saddle:
         """Iterate to a residual below `tolerance` in (log W, log chi), from `start`."""
@@ -163,6 +160,6 @@ class SaddleSystem:
 
 def plain_start(points: FeaturePoints, ridge: float, ratio: float) -> Saddle:
     """Return a starting point that is right for a very large ridge."""
-    size = float(points.weight @ points.rho**2)
+    size = points.mean(points.rho**2)
     stiffness = ridge + 0.25 * size
     return Saddle(0.0, 0.0, 0.0, 0.25 * size / (ratio * stiffness**2), 1 / (ratio * stiffness))

@@ -149,7 +149,7 @@ def exact_test_error(
         rest = w - along * query
         mean = along * points.along + across * points.across + b
         noise = points.rho * np.linalg.norm(rest)
-        return float(points.weight @ ndtr(-points.label * mean / noise))
+        return points.mean(ndtr(-points.label * mean / noise))
     if model == "pooled":
         signal = np.full(1, task.strength * task.signals / task.length * float(w @ xi))
         noise_scale = np.linalg.norm(w) / np.sqrt(task.length)

@@ -22,7 +22,7 @@ from attnlimit.sparse.task import SparseTask
 
 SETTINGS = {
     "logistic, L 10, R 1, strength 5": ([10, 1, 5.0, 0.5], "logistic", 1.0, 1.0),
-    "logistic, L 10, R 1, strength 3, prior 0.3": ([10, 1, 3.0, 0.3], "logistic", 2.0, 1.0),
+    "logistic, L 10, R 1, strength 4, prior 0.3": ([10, 1, 4.0, 0.3], "logistic", 1.0, 6.0),
     "square, L 8, R 2, strength 3, small step": ([8, 2, 3.0, 0.5], "square", 0.5, 1.0),
     "square, L 8, R 2, strength 3, step too large": ([8, 2, 3.0, 0.5], "square", 5.0, 1.0),
 }
@@ -80,11 +80,11 @@ def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
         theory = [query_alignment(SparseTask(*sizes), a, loss, lr_w, lr_b) for a in grid]
         values = np.array([a.cosine for a in theory])
         dots = where(curves, setting=name, quantity="cosine")
-        cosines.append(Series(grid, values, "line", name, name))
+        cosines.append(Series(grid, values, "line", None, name))
         cosines.append(
             Series(dots["alpha0"], dots["measured"], "points", None, name, dots["stderr"])
         )
-        gaps.append(Series(grid, 1 - np.abs(values), "line", None, name))
+        gaps.append(Series(grid, 1 - np.abs(values), "line", name, name))
         law = theory[-1].constant / grid
         gaps.append(Series(grid[grid > 1], law[grid > 1], "dotted", None, name))
         gaps.append(
