@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import Annotated
@@ -74,3 +75,11 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         errors.print(f"Error: {error}")
         sys.exit(2)
+    except Exception as error:
+        if os.environ.get("ATTNLIMIT_DEBUG"):
+            raise
+        errors.print(
+            f"This is a bug in attnlimit: {type(error).__name__}: {error}. "
+            "Set ATTNLIMIT_DEBUG=1 to see where it happened."
+        )
+        sys.exit(1)

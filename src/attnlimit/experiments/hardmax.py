@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 from attnlimit.experiments.experiment import Config, Experiment, Shard
@@ -98,39 +99,26 @@ def _combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
     )
     measured = found.reset_index().assign(method="measured")
     parts = [measured]
-    far = np.asarray(config["far"], dtype=np.int64)
+    sizes = np.union1d(config["far"], config["n"]).astype(np.int64)
     for name, dim in config["cases"]:
-        law = hardmax_error(*_problem(name, dim), far)
-        parts.append(_law(name, dim, "hardmax", far, law.mse[0], np.inf))
-        parts.append(
-            _law(
-                name,
-                dim,
-                "hardmax",
-                np.asarray(config["n"]),
-                hardmax_error(*_problem(name, dim), config["n"]).mse[0],
-                np.inf,
-            )
-        )
+        law = hardmax_error(*_problem(name, dim), sizes)
+        parts.append(_law(name, dim, "hardmax", sizes, law.mse[0], np.inf))
     case = ("sphere", config["schedule_dim"])
-    for sizes in (far, np.asarray(config["n"])):
-        best = best_temperature(*_problem(*case), sizes)
-        parts.append(_law(*case, "best", sizes, best.mse, best.lam))
-    constants = {}
+    best = best_temperature(*_problem(*case), sizes)
+    parts.append(_law(*case, "best", sizes, best.mse, best.lam))
     for kind in SCHEDULES:
         near = schedule_error(*_problem(*case), config["n"], kind=kind)
-        constants[kind] = near.constant
-        parts.append(_law(*case, kind, near.n, near.mse, near.lam))
-        beyond = schedule_error(*_problem(*case), far, kind=kind, constant=near.constant)
-        parts.append(_law(*case, kind, far, beyond.mse, beyond.lam))
+        far = schedule_error(*_problem(*case), sizes, kind=kind, constant=near.constant)
+        parts.append(_law(*case, kind, sizes, far.mse, far.lam))
     curves = pd.concat(parts, ignore_index=True)
-    curves = curves.drop_duplicates(["tokens", "dim", "what", "n", "method"])
     curves["root"] = np.sqrt(curves["mse"])
     curves["root_stderr"] = curves["stderr"] / (2 * curves["root"])
     return curves
 
 
-def _law(name: str, dim: int, what: str, n: Array, mse: Array, lam: Array | float) -> pd.DataFrame:
+def _law(
+    name: str, dim: int, what: str, n: NDArray[np.int64], mse: Array, lam: Array | float
+) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "tokens": name,

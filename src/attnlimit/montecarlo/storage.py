@@ -46,11 +46,11 @@ def samples_from_frame(
         kind = name.split("_")[0]
         zeros = []
         if f"zeros_{kind}" in frame:
-            zeros = [np.stack([*part[f"zeros_{kind}"]]) for part in parts]
+            zeros = [_rows(part[f"zeros_{kind}"]) for part in parts]
         gram = None
         if kind == "mean":
             side = len(gram_mean) + 1
-            stacked = [np.stack([*part["gram"]]).reshape(-1, side, side) for part in parts]
+            stacked = [_rows(part["gram"]).reshape(-1, side, side) for part in parts]
             gram = np.stack(stacked, axis=1)
         result[name] = Samples(
             statistic=name,
@@ -62,3 +62,8 @@ def samples_from_frame(
             reference_error=reference_error,
         )
     return result
+
+
+def _rows(lists: pd.Series) -> Array:
+    """Lists of one length, which may be zero, as the rows of an array."""
+    return np.asarray([*map(list, lists)], dtype=np.float64).reshape(len(lists), -1)

@@ -61,7 +61,9 @@ class RunFolder:
         record = folder.path / "run.json"
         if record.exists():
             if folder.record()["key"] != key:
-                raise BadInput(f"{folder.path} holds another run; remove it or choose another --out.")
+                raise BadInput(
+                    f"{folder.path} holds another run; remove it or choose another --out."
+                )
             return folder
         content = {
             "experiment": name,

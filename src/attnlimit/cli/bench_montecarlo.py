@@ -1,0 +1,139 @@
+"""How fast is the Monte Carlo engine? Against torch's fused attention, and the plain loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from attnlimit.experiments.temperatures import grid, paper_head
+from attnlimit.heads import Head
+from attnlimit.montecarlo.engine import prefix_outputs
+from attnlimit.montecarlo.fit import fit_rate
+from attnlimit.montecarlo.measure import samples_curve
+from attnlimit.montecarlo.sweep import sweep
+from attnlimit.tokens import Gaussian
+
+Row = tuple[str, float, float, float, float]
+SIZES = grid(1000, 30000, 12)
+SCALES = (1.0, 20.0, 50.0)
+DRAWS = 60
+SPREAD_DRAWS = 150
+CHEAP = 2500
+DIM = 50
+
+
+def bench_montecarlo() -> list[Row]:
+    """Throughput in (query, key) pairs, and cost for the same standard error."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        rows = [_throughput()]
+        plain_seconds = _plain_seconds()
+        for scale in SCALES:
+            rows.extend(_cost(scale, plain_seconds))
+        return rows
+    finally:
+        torch.set_num_threads(before)
+
+
+def _throughput() -> Row:
+    """Pairs per second of the whole engine, merging included, and of fused attention alone."""
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = 2048, 16384
+    tilts = torch.randn(2, queries, DIM, generator=generator)
+    tokens = torch.randn(2, keys, DIM, generator=generator)
+    sizes = [keys // 4, keys // 2, keys]
+    ours = _pace(lambda: list(prefix_outputs(tilts, tokens, sizes, [queries] * 3)))
+    stacked = tokens[:, None]
+    fused = _pace(lambda: scaled_dot_product_attention(tilts[:, None], stacked, stacked, scale=1.0))
+    pairs = 2 * queries * keys
+    name = "engine, pairs/s against torch's fused attention on the same shapes"
+    return name, pairs / ours, pairs / fused, fused / ours, 0.8
+
+
+def _pace(work: Callable[[], object], repeats: int = 5) -> float:
+    """Shortest time of several, so that other work on the machine counts least."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+def _plain_mean(tokens: Tensor, score: Tensor, value: Tensor) -> Tensor:
+    """Mean output by one n x n softmax, as a plain loop computes it; rows in blocks of 4096.
+
+    Blocks only spare the memory: a whole n x n matrix is no faster.
+    """
+    total = torch.zeros(tokens.shape[1])
+    for start in range(0, len(tokens), 4096):
+        weights = torch.softmax(tokens[start : start + 4096] @ score.T @ tokens.T, dim=1)
+        total += (weights @ tokens).sum(0)
+    return value @ (total / len(tokens))
+
+
+def _plain_seconds() -> float:
+    """Seconds of one replicate of the plain loop: fresh draws for each n of the grid."""
+    head, tokens = paper_head(DIM, 20.0), Gaussian(dim=DIM, variance=0.1)
+    score, value = torch.from_numpy(head.A).float(), torch.from_numpy(head.V).float()
+    total = 0.0
+    for n in SIZES:
+        repeats = 3 if n < 6000 else 1
+        draws = [torch.from_numpy(tokens.sample(n, r)).float() for r in range(repeats)]
+        start = time.perf_counter()
+        for draw in draws:
+            _plain_mean(draw, score, value)
+        total += (time.perf_counter() - start) / repeats
+    return total
+
+
+def _cost(scale: float, plain_seconds: float) -> list[Row]:
+    """Seconds to a standard error of 1 % of the mean squared error, and of 0.01 in the slope."""
+    head, tokens = paper_head(DIM, scale), Gaussian(dim=DIM, variance=0.1)
+    sizes = np.asarray(SIZES, dtype=np.int64)
+    start = time.perf_counter()
+    samples = sweep(head, tokens, ["mean"], sizes, DRAWS, np.random.SeedSequence(0))["mean"]
+    curve = samples_curve(samples)
+    seconds = (time.perf_counter() - start) / DRAWS
+    spread = _plain_spread(head, tokens)
+    ours = seconds * DRAWS * (curve.stderr / curve.value) ** 2 / 0.01**2
+    plain = np.full(len(sizes), plain_seconds * spread**2 / 0.01**2)
+    worst = int(np.argmin(plain / ours))
+    log_n = np.log(sizes.astype(np.float64))
+    log_n -= log_n.mean()
+    our_slope = seconds * DRAWS * fit_rate(curve).stderr ** 2 / 0.01**2
+    plain_slope = plain_seconds * (spread / 2) ** 2 / (log_n**2).sum() / 0.01**2
+    return [
+        (
+            f"scale {scale:g}: seconds to E|m_n - m|² ± 1 %, worst n ({sizes[worst]})",
+            float(ours[worst]),
+            float(plain[worst]),
+            float(plain[worst] / ours[worst]),
+            20.0,
+        ),
+        (
+            f"scale {scale:g}: seconds to slope ± 0.01",
+            our_slope,
+            float(plain_slope),
+            float(plain_slope / our_slope),
+            20.0,
+        ),
+    ]
+
+
+def _plain_spread(head: Head, tokens: Gaussian) -> float:
+    """Relative standard deviation of |m_n - m|^2 in one replicate, every token asked, no controls.
+
+    It hardly depends on n, so the n where many replicates are cheap stand for all.
+    """
+    sizes = np.asarray([n for n in SIZES if n <= CHEAP], dtype=np.int64)
+    samples = sweep(
+        head, tokens, ["mean"], sizes, SPREAD_DRAWS, np.random.SeedSequence(1), queries=CHEAP
+    )["mean"]
+    return float(np.mean(samples.values.std(axis=0, ddof=1) / samples.values.mean(axis=0)))

@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+
+import attnlimit as al
+from attnlimit.curve import Curve
+
+N = np.array([100, 200, 400, 800, 1600])
+
+
+def curve(value, stderr, *, statistic="mean", replicates=50, covariance=None, source=None):
+    value = np.asarray(value, dtype=float)
+    return Curve(
+        statistic=statistic,
+        n=N[: len(value)],
+        value=value,
+        stderr=np.asarray(stderr, dtype=float) * np.ones(len(value)),
+        method="monte carlo",
+        covariance=covariance,
+        replicates=replicates,
+        source=source or {},
+    )
+
+
+@pytest.mark.parametrize(("statistic", "power"), [("mean", 2), ("mean_norm", 1), ("uniform", 1)])
+def test_an_exact_power_law_is_recovered(statistic, power):
+    value = (3.0 * N**-0.37) ** power
+    fit = al.fit_rate(curve(value, 0.01 * value, statistic=statistic))
+    assert fit.beta == pytest.approx(0.37)
+    low, high = fit.interval(0.9)
+    assert low < 0.37 < high
+    assert fit.p_value > 0.99
+
+
+def correlated(rng, truth, relative):
+    """Points that share draws, as nested prefixes do, with their joint covariance."""
+    size = len(truth)
+    correlation = np.sqrt(np.minimum.outer(N, N) / np.maximum.outer(N, N))
+    covariance = relative**2 * correlation * np.outer(truth, truth)
+    value = truth + np.linalg.cholesky(covariance) @ rng.standard_normal(size)
+    return curve(value, relative * truth, covariance=covariance)
+
+
+def test_stderr_and_interval_are_honest_with_correlated_points():
+    rng = np.random.default_rng(0)
+    truth = N**-1.0
+    fits = [al.fit_rate(correlated(rng, truth, 0.05)) for _ in range(400)]
+    betas = np.array([fit.beta for fit in fits])
+    assert np.std(betas) == pytest.approx(np.mean([fit.stderr for fit in fits]), rel=0.12)
+    covered = [fit.interval(0.9)[0] < 0.5 < fit.interval(0.9)[1] for fit in fits]
+    assert 0.85 < np.mean(covered) < 0.95
+    p_values = np.array([fit.p_value for fit in fits])
+    assert 0.03 < (p_values < 0.1).mean() < 0.18
+
+
+def test_bent_curves_are_noticed():
+    value = N**-1.0 * (1 + (np.log(N) - np.log(400)) ** 2)
+    assert al.fit_rate(curve(value, 0.01 * value)).p_value < 1e-3
+
+
+def test_theory_is_fitted_with_the_same_weights():
+    value = N**-1.0
+    theory = Curve("mean", N, N**-0.9, np.zeros(5), "theory")
+    fit = al.fit_rate(curve(value, 0.02 * value), predicted=theory)
+    assert fit.predicted == pytest.approx(0.45)
+    assert al.fit_rate(theory).beta == pytest.approx(0.45)
+    assert "predicted" in str(fit)
+    assert fit.to_frame()["predicted"][0] == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (curve([1.0, 0.5, 0.2], 0.01), "values of n"),
+        (curve(N**-1.0, 1e-5, replicates=3), "draws"),
+        (curve([1.0, 0.5, -0.2, 0.1], 0.01), "positive"),
+        (curve([1.0, 0.5, 0.2, 0.1], [0.01, 0.01, 0.01, 0.09]), "more replicates"),
+    ],
+)
+def test_too_little_data_is_refused(bad, message):
+    with pytest.raises(al.UnreliableFit, match=message):
+        al.fit_rate(bad)
+
+
+def test_a_theory_curve_of_another_grid_is_refused():
+    theory = Curve("mean", N + 1, N**-0.9, np.zeros(5), "theory")
+    with pytest.raises(al.BadInput):
+        al.fit_rate(curve(N**-1.0, 1e-5), predicted=theory)
+
+
+def test_heavy_tails_are_marked():
+    value = N**-1.0
+    heavy = curve(value, 0.05 * value, source={"largest_share": np.array([0.6])})
+    fit = al.fit_rate(heavy)
+    assert fit.heavy_tailed
+    assert "too short" in str(fit)
+    with pytest.raises(al.BadInput):
+        fit.interval(1.5)
