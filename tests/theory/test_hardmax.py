@@ -115,7 +115,7 @@ def test_corner_law_two_ways():
     nodes = np.linspace(0.3, 0.95, 7) * slopes.sum() / 2
     inverted = [_by_inversion(slopes, form, node[None]) for node in nodes]
     for one, other in zip(
-        _by_subsets(slopes, form, nodes),
+        _by_subsets(slopes, form, nodes)[:4],
         (np.concatenate(part) for part in zip(*inverted, strict=True)),
         strict=True,
     ):
@@ -152,6 +152,17 @@ def test_rotation_and_scale():
     sharper = al.hardmax_error(al.Head(3 * np.eye(4)), al.Sphere(4), x, [7])
     assert sharper.mse == pytest.approx(plain.mse)
     assert sharper.height == pytest.approx(3 * plain.height)
+
+
+def test_unequal_cube_scores_are_right_or_refused():
+    head = al.Head(np.eye(4))
+    with pytest.raises(al.NotConverged, match="unequal"):
+        al.hardmax_error(head, al.Cube(4), [1.0, 1e-3, 1e-6, 1.0], [100])
+    # A coordinate that hardly matters is nearly free.
+    small = al.hardmax_error(head, al.Cube(4), [1.0, 1e-3, 1.0, 1.0], [100])
+    free = al.hardmax_error(head, al.Cube(4), [1.0, 0.0, 1.0, 1.0], [100])
+    # The target counts the free coordinate at its mean, the other at its end: E U^2 differs by 1.
+    assert small.mse[0, 0] == pytest.approx(free.mse[0, 0] + 1, abs=0.02)
 
 
 def test_refusals():

@@ -88,6 +88,9 @@ def test_degenerate_and_bad_input():
     # Scores that come from the constant coordinate only: every query has the same sigma.
     fixed = al.regimes(al.Head([[0.0, 3.0], [0.0, 0.0]]), tokens, [10])
     assert fixed.frozen[0] == 1
+    for scale, gaussian in ((1e-6, 1.0), (1e6, 0.0)):
+        extreme = al.regimes(al.Head(scale * np.eye(4)), al.Gaussian(dim=4), [2, 10**6])
+        assert extreme.gaussian == pytest.approx(gaussian, abs=1e-12)
     with pytest.raises(al.BadInput):
         al.regimes(al.Head(np.eye(3)), tokens, [10])
     with pytest.raises(al.BadInput):

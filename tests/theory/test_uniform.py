@@ -161,6 +161,19 @@ def test_small_n_gives_the_size_of_outputs_and_says_so():
     assert result.bound == pytest.approx(2.0)
 
 
+def test_extremes_stay_finite():
+    head = al.Head(np.eye(3))
+    for tokens in measures(3).values():
+        for radius in (1e-6, 30.0, 1e5):
+            result = al.uniform_bound(head, tokens, radius, [10, 10**12])
+            assert np.isfinite(result.bound).all()
+            assert (result.bound > 0).all()
+    assert np.isinf(al.uniform_bound(head, al.Gaussian(dim=3), 100.0, [10]).constant)
+    still = al.uniform_bound(head, al.Empirical(np.ones((1, 3))), 1.0, [10])
+    assert still.bound[0] == 0
+    assert still.constant == 0
+
+
 def test_laplace_is_refused_with_the_reason():
     with pytest.raises(al.NoLimitError, match="1/scale = 1"):
         al.uniform_bound(al.Head(np.eye(2)), al.Laplace(2), 1.0, [10])

@@ -34,17 +34,21 @@ class CornerTable:
     density: Array  # (K,)
     linear: Array  # (K, k)  density * E[U_i | D]
     quadratic: Array  # (K,)  density * E[U' W U | D]
+    rounding: Array  # (K,)   rounding error of `quadratic`
 
     def best_of(self, n: int) -> Array:
         """Weights of the nearest of n tokens; checked to sum to one."""
         below = np.clip(self.below, 0.0, 1 - 1e-16)
         weight = n * self.weight * np.exp((n - 1) * np.log1p(-below))
-        total = float(weight @ self.density)
-        if not abs(total - 1) < _TOLERANCE:
+        off = abs(float(weight @ self.density) - 1)
+        energy = max(float(weight @ self.quadratic), 0.0)
+        lost = float(weight @ self.rounding)
+        off = max(off, min(1.0, lost / energy if energy > lost else 1.0) if lost > 0 else 0.0)
+        if not off < _TOLERANCE:
             raise NotConverged(
-                f"the law of the cube's corner is off: its weights at n = {n} sum to {total:.9g}, "
-                "not 1; the query's scores A x have too unequal coordinates.",
-                reached=abs(total - 1),
+                f"the law of the cube's corner is off by {off:.2g} at n = {n}: "
+                "the query's scores A x have too unequal coordinates.",
+                reached=off,
             )
         return weight
 
@@ -60,7 +64,8 @@ def corner_table(slopes: Array, form: Array, most: int) -> CornerTable:
     panels = shortfall.reshape(len(edges) - 1, -1)
     rows = [_by_inversion(slopes, form, nodes) for nodes in panels]
     below, density, linear, quadratic = (np.concatenate(part) for part in zip(*rows, strict=True))
-    return CornerTable(shortfall, weight, below, density, linear, quadratic)
+    nothing = np.zeros(len(shortfall))
+    return CornerTable(shortfall, weight, below, density, linear, quadratic, nothing)
 
 
 def _edges(slopes: Array, log_volume: float, most: int) -> Array:
@@ -88,7 +93,9 @@ def _subset_sums(slopes: Array) -> tuple[Array, Array]:
     return members @ slopes, members
 
 
-def _by_subsets(slopes: Array, form: Array, shortfall: Array) -> tuple[Array, Array, Array, Array]:
+def _by_subsets(
+    slopes: Array, form: Array, shortfall: Array
+) -> tuple[Array, Array, Array, Array, Array]:
     """Sum over subsets S of (-1)^|S| (D - b_S)_+^m / m!: exact, and few terms where D is small."""
     count = len(slopes)
     sums, members = _subset_sums(slopes)
@@ -106,7 +113,9 @@ def _by_subsets(slopes: Array, form: Array, shortfall: Array) -> tuple[Array, Ar
     crossed = 2 * members @ (form @ inverse)
     squared = np.einsum("si,ij,sj->s", members, form, members, optimize=True)
     quadratic = plain * powers[2].sum(axis=1) + powers[1] @ crossed + powers[0] @ squared
-    return below, density, linear, quadratic
+    sizes = (plain * np.abs(powers[2]), np.abs(powers[1] * crossed), np.abs(powers[0] * squared))
+    rounding = np.finfo(np.float64).eps * sum(size.sum(axis=1) for size in sizes)
+    return below, density, linear, quadratic, rounding
 
 
 def _by_inversion(

@@ -158,7 +158,7 @@ def _gaussian_direction(V: Array, tokens: Gaussian, t: Array) -> tuple[float, Ar
 def _gaussian(V: Array, tokens: Gaussian, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     score_std, along = _gaussian_direction(V, tokens, t)
     centre = V @ tokens.mean()
-    across = max(float(np.trace(V @ tokens.cov() @ V.T)) - float(along @ along), 0.0)
+    across = max(float(((V @ tokens.cov()) * V).sum()) - float(along @ along), 0.0)
     scale = np.sqrt(2 * np.log(n.astype(np.float64)))
     first, second = np.array([_normal_maximum(int(k)) for k in n]).T
     bias = (centre + first[:, None] * along) / scale[:, None] - along

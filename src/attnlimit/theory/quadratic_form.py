@@ -16,6 +16,7 @@ from attnlimit.errors import NotConverged
 
 _NODES = 512
 TOLERANCE = 1e-9
+_FAR = 1e4  # times the mean: the upper tail is below e^-1000 there
 
 
 def quadratic_form_cdf(weights: Array, shifts: Array, value: float) -> tuple[float, float]:
@@ -26,6 +27,8 @@ def quadratic_form_cdf(weights: Array, shifts: Array, value: float) -> tuple[flo
     q = value - constant
     if len(w) == 0 or q <= 0:
         return (1.0 if q >= 0 and len(w) == 0 else 0.0), 0.0
+    if q > _FAR * float((w * (1 + c2)).sum()):
+        return 1.0, 0.0
     fine, coarse = (_invert(w, c2, q, nodes) for nodes in (2 * _NODES, _NODES))
     error = abs(fine - coarse)
     if not error < TOLERANCE:

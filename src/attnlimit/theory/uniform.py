@@ -21,6 +21,7 @@ _DIRECTION_GAPS = (0.5, 0.35, 0.25, 0.15, 0.1, 0.05)
 _LEVEL_FACTORS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)
 _NET_STEPS = 2.0 ** -np.arange(0, 48)
 _BISECTIONS = 60
+_HOPELESS = 300.0  # no n below 10^15 helps against weights of e^300
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,9 @@ class UniformBound:
 
     @property
     def ratio(self) -> Array:
-        """The bound over C(R)/sqrt(n): what the proof costs."""
+        """The bound over C(R)/sqrt(n): what the proof costs; NaN where C(R) is 0 or overflows."""
+        if not 0 < self.constant < np.inf:
+            return np.full(len(self.n), np.nan)
         return self.bound * np.sqrt(self.n) / self.constant
 
     def to_frame(self) -> pd.DataFrame:
@@ -112,7 +115,7 @@ def uniform_bound(
         constant=peak.constant,
         worst=peak.query,
         growth=peak.growth,
-        bound_constant=float(np.exp(min(leading, 700.0))),
+        bound_constant=float(np.exp(leading)) if leading < 700 else np.inf,
         bound_growth=slope,
         **column,
     )
@@ -183,8 +186,12 @@ def _deviation(
     -tau (plus what the truncation cuts off), variance at most Q (kappa + tau)^2 and maximum at
     most M * largest. Infinite where no tau below `largest` will do.
     """
-    ceiling = np.exp(min(log_peak, 650.0)) * largest
-    crowding = np.exp(min(here.log_crowding, 650.0))
+    if largest == 0:
+        return np.zeros_like(log_tests)
+    if max(log_peak, here.log_crowding) > _HOPELESS:
+        return np.full_like(log_tests, np.inf)
+    ceiling = np.exp(log_peak) * largest
+    crowding = np.exp(here.log_crowding)
 
     def enough(tau: Array) -> NDArray[np.bool_]:
         cut = np.sqrt((tau**2 + here.limit_spread**2) * tilted_escape)

@@ -50,7 +50,8 @@ def worst_query(head: Head, tokens: Tokens, radius: float) -> WorstQuery:
         around = np.stack([best_point * (1 - 1e-5), best_point * (1 + 1e-5)])
         low, high = objective.log_trace(around)
         slope = float(high - low) / (2e-5 * norm) / 2
-    return WorstQuery(float(np.exp(min(best_value / 2, 700.0))), best_point, slope)
+    constant = float(np.exp(best_value / 2)) if best_value < 1400 else np.inf
+    return WorstQuery(constant if best_value > -600 else 0.0, best_point, slope)
 
 
 def _directions(head: Head, tokens: Tokens) -> Array:
