@@ -18,6 +18,7 @@ COMMANDS = (
     "attnlimit.cli.reproduce",
     "attnlimit.cli.runs",
     "attnlimit.cli.bench",
+    "attnlimit.cli.sparse",
 )
 
 
