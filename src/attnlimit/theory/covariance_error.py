@@ -9,6 +9,7 @@ the mean misses of the mean's exact error (docs/theory/moments.md, covariance).
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,10 +23,12 @@ from attnlimit.theory.output_moments import OutputMoments
 from attnlimit.theory.population_pairs import MeanError
 from attnlimit.theory.projection import Projection
 from attnlimit.tokens import Gaussian
+from attnlimit.tokens.gaussian import normal_rule
 
-_QUERIES = 4096
-_RULE = 192
-_TOKENS = 256
+_QUERIES = 2048
+_RULE = 128
+_TOKENS = 192
+_BLOCK = 24
 MOST_MISSED = 2.0
 """Largest factor by which the mean's exact pair term corrects a projection."""
 
@@ -46,22 +49,22 @@ def covariance_error(
 ) -> CovarianceError:
     """Error of the outputs' covariance, given the exact error of their mean at the same n."""
     white = WhitenedHead.of(head, tokens)
-    half = Gaussian(dim=tokens.dim).points(_QUERIES)
+    half = normal_rule(tokens.dim, _QUERIES, 0)
     tilts = white.tilts(np.concatenate([half, -half]))
     top = 1.2 * max(float(np.linalg.norm(tilts, axis=1).max()), 1e-6)
-    moments = [OutputMoments.at(int(k), top, white.offset) for k in n]
+    moments = OutputMoments.at(n, top, white.offset)
     bias = _bias(white, tilts, moments, mean.mse)
     outputs = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     alone = [mean_squared_energy(white, tilts, int(k)) for k in n] - (outputs**2).sum(axis=(1, 2))
     alone -= common_part(white.values @ white.values.T, outputs, mean.mse)
-    together, error = _together(head, tokens, n, mean.mse - mean.own_share)
+    together, error = _together(head, tokens, white, tilts, moments, mean)
     fluctuation = alone / n + together
     bias_square = (bias**2).sum(axis=(1, 2))
     return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
 
 
 def _bias(
-    white: WhitenedHead, tilts: Array, moments: list[OutputMoments], mean_mse: Array
+    white: WhitenedHead, tilts: Array, moments: tuple[OutputMoments, ...], mean_mse: Array
 ) -> Array:
     """E Cov_n - Cov for each n, (len n, d_v, d_v); the mean's own spread taken as isotropic."""
     spread = mean_mse / max(float(np.trace(white.metric)), 1e-300)
@@ -86,40 +89,63 @@ def common_part(gram: Array, outputs: Array, mean_mse: Array) -> Array:
 
 
 def _together(
-    head: Head, tokens: Gaussian, n: NDArray[np.int64], mean_pair: Array
+    head: Head,
+    tokens: Gaussian,
+    white: WhitenedHead,
+    tilts: Array,
+    moments: tuple[OutputMoments, ...],
+    mean: MeanError,
 ) -> tuple[Array, Array]:
-    """How the outer products of two queries vary together, and its numerical error.
+    """How the outer products of two queries vary together at each n, and its numerical error.
 
     That of the projection on a shared token, times what the mean's exact pair term has over its
     projection. Tokens are drawn as queries see them, from N(offset, I + B'B) whitened, and
     weighted back. Two independent rules of queries: their product is free of their own noise.
     """
+    n = mean.n
     rules = [Projection.of(head, tokens, n, queries=_RULE, seed=seed) for seed in (0, 1)]
-    points, weight = _seen_tokens(rules[0].white, tokens)
-    means, covariances = zip(*(rule.moment_parts(points) for rule in rules), strict=True)
-    energy = weight * _pair_energy(covariances[0], covariances[1], n)
-    mean_energy = (weight * _pair_energy(means[0], means[1], n)).mean(axis=1)
+    seen, weight = _seen_tokens(white)
+    typical = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
+    of_mean = mean.mse / n / max(float(np.trace(white.metric)), 1e-300)
+    mean_square = of_mean[:, None, None] * (white.values @ white.values.T)
+
+    def energies(g: Array) -> tuple[Array, Array]:
+        """For each n and token: n (<K, K'> + <K + K', Q>), of the covariance and of the mean."""
+        b = white.tilts(g)
+        own = rules[0].mean_as_query(g)
+        means, squares = zip(*(rule.as_key(g, squares=True) for rule in rules), strict=True)
+        # Cov_n leaves out m_n m_n', of which a token carries the square of its part.
+        keys = []
+        for m, square in zip(means, squares, strict=True):
+            part = m + own
+            keys.append(square - part[..., :, None] * part[..., None, :] + mean_square[:, None])
+        both = keys[0] + keys[1]
+        asked = [o.inner(b, white.values, k) for o, k in zip(moments, both, strict=True)]
+        asked -= (both * typical[:, None]).sum(axis=(2, 3))
+        covariance = n[:, None] * (keys[0] * keys[1]).sum(axis=(2, 3)) + asked
+        return covariance, n[:, None] * (
+            (means[0] * means[1]).sum(axis=2) + ((means[0] + means[1]) * own).sum(axis=2)
+        )
+
+    blocks = np.array_split(seen, max(1, len(seen) // _BLOCK))
+    with ThreadPoolExecutor(2) as executor:
+        found = list(executor.map(energies, blocks))
+    energy, mean_energy = (
+        weight * np.concatenate(part, axis=1) for part in zip(*found, strict=True)
+    )
     missed = np.ones(len(n))
-    np.divide(mean_pair, mean_energy, out=missed, where=mean_energy > 0)
+    pair = mean.mse - mean.own_share
+    average = mean_energy.mean(axis=1)
+    np.divide(pair, average, out=missed, where=average > 0)
     missed = np.clip(missed, 1.0, MOST_MISSED)
-    error = missed * energy.std(axis=1) / np.sqrt(len(points))
+    error = missed * energy.std(axis=1) / np.sqrt(len(seen))
     return missed * np.maximum(energy.mean(axis=1), 0.0), error
 
 
-def _seen_tokens(white: WhitenedHead, tokens: Gaussian) -> tuple[Array, Array]:
-    """Tokens drawn with the density that the average query tilts them to, and their weights."""
-    normals = Gaussian(dim=tokens.dim).points(_TOKENS, seed=2)
-    spectrum, axes = np.linalg.eigh(np.eye(tokens.dim) + white.tilt_cov)
+def _seen_tokens(white: WhitenedHead) -> tuple[Array, Array]:
+    """Whitened tokens with the density that the average query tilts them to, and weights."""
+    normals = normal_rule(len(white.B), _TOKENS, 2)
+    spectrum, axes = np.linalg.eigh(np.eye(len(white.B)) + white.tilt_cov)
     seen = white.offset + (normals * np.sqrt(spectrum)) @ axes.T
     log_weight = ((normals**2).sum(axis=1) - (seen**2).sum(axis=1)) / 2
-    log_weight += np.log(spectrum).sum() / 2
-    return tokens.mean() + seen @ tokens.sqrt_cov(), np.exp(log_weight)
-
-
-def _pair_energy(
-    first: tuple[Array, Array], second: tuple[Array, Array], n: NDArray[np.int64]
-) -> Array:
-    """n |key part|^2 + 2 n <key part, query part> for each n and token, over two rules."""
-    axes = tuple(range(2, first[0].ndim))
-    crossed = (first[0] * second[1]).sum(axis=axes) + (second[0] * first[1]).sum(axis=axes)
-    return n[:, None] * ((first[0] * second[0]).sum(axis=axes) + crossed)
+    return seen, np.exp(log_weight + np.log(spectrum).sum() / 2)

@@ -16,8 +16,7 @@ from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
 
 _CAP = 6.0
-_KNOTS = 24
-_NAMES = ("g", "g2", "g3", "g4", "P", "gP", "g2P", "PP")
+_KNOTS = 16
 
 
 def joint_moments(sigma: float, n: int) -> dict[str, float]:
@@ -65,7 +64,7 @@ def mean_squared_energy(white: WhitenedHead, tilts: Array, n: int) -> float:
     """E (|V S^1/2 (Gamma_n - offset)|^2)^2 averaged over queries given by their tilts."""
     sigma = np.linalg.norm(tilts, axis=1)
     knots = np.linspace(float(sigma.min()), float(sigma.max()) + 1e-9, _KNOTS)
-    table = np.array([[joint_moments(float(s), n)[k] for k in _NAMES] for s in knots])
+    table = np.array([list(joint_moments(float(s), n).values()) for s in knots])
     g, g2, g3, g4, P, gP, g2P, PP = CubicSpline(knots, table)(sigma).T
     e = tilts / np.maximum(sigma, 1e-300)[:, None]
     metric, offset = white.metric, white.offset

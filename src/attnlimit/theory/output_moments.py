@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
 from attnlimit.checks import Array
@@ -25,13 +26,20 @@ class OutputMoments:
     participation: CubicSpline
 
     @staticmethod
-    def at(n: int, largest_sigma: float, offset: Array) -> OutputMoments:
-        """Moments over n keys for queries whose score deviation is up to `largest_sigma`."""
+    def at(n: NDArray[np.int64], largest_sigma: float, offset: Array) -> tuple[OutputMoments, ...]:
+        """Moments for each n, for queries whose score deviation is up to `largest_sigma`."""
         knots = np.linspace(largest_sigma / 64, largest_sigma, _KNOTS)
-        law = gaussian_law(knots, n)
-        square = law.mse + 2 * knots * law.bias + knots**2
-        factor = CubicSpline(knots, (square - law.participation) / knots**2)
-        return OutputMoments(offset, factor, CubicSpline(knots, law.participation))
+        law = gaussian_law(knots[:, None], n)
+        square = law.mse + 2 * knots[:, None] * law.bias + knots[:, None] ** 2
+        factor = (square - law.participation) / knots[:, None] ** 2
+        return tuple(
+            OutputMoments(
+                offset,
+                CubicSpline(knots, factor[:, k]),
+                CubicSpline(knots, law.participation[:, k]),
+            )
+            for k in range(len(n))
+        )
 
     def coefficients(self, tilts: Array) -> tuple[Array, Array]:
         """f and p for each query."""
@@ -43,13 +51,14 @@ class OutputMoments:
         """E Gamma_n for each query, (m, d): its tilt, shrunk by the participation."""
         return tilts * (1 - self.coefficients(tilts)[1])[:, None]
 
-    def each(self, tilts: Array) -> Array:
-        """The matrix for each query, (m, d, d)."""
+    def inner(self, tilts: Array, values: Array, matrices: Array) -> Array:
+        """<values M values', matrix> for each query's own M and matrix (m, d_v, d_v)."""
         f, p = self.coefficients(tilts)
-        mixed = (1 - p)[:, None, None] * tilts[:, :, None] * self.offset
-        moment = f[:, None, None] * tilts[:, :, None] * tilts[:, None, :]
-        moment += p[:, None, None] * np.eye(len(self.offset))
-        return moment - mixed - np.swapaxes(mixed, 1, 2) + np.outer(self.offset, self.offset)
+        b, o = tilts @ values.T, values @ self.offset
+        turned = (matrices @ b[:, :, None])[..., 0]
+        found = f * (turned * b).sum(axis=1) - 2 * (1 - p) * (turned @ o)
+        found += p * (matrices * (values @ values.T)).sum(axis=(1, 2))
+        return found + (matrices @ o) @ o
 
     def average(self, tilts: Array) -> Array:
         """The average of `each`, without holding them all."""

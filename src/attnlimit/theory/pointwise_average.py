@@ -12,6 +12,7 @@ from attnlimit.theory.exact import pointwise_error
 from attnlimit.theory.gaussian_law import MAX_SIGMA, gaussian_law
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.tokens import Empirical, Gaussian, Product, Tokens
+from attnlimit.tokens.gaussian import normal_rule
 
 _QUERIES = 8192
 _KNOTS = 40
@@ -41,7 +42,7 @@ def average_pointwise_error(
 
 def _gaussian(white: WhitenedHead, n: NDArray[np.int64], seed: int) -> Array:
     """f |V S^1/2 e|^2 + p (tr VSV' - |V S^1/2 e|^2) over queries, f and p splines in sigma."""
-    tilts = white.tilts(Gaussian(dim=len(white.B)).points(_QUERIES, seed))
+    tilts = white.tilts(normal_rule(len(white.B), _QUERIES, seed))
     sigma = np.linalg.norm(tilts, axis=1)
     gain = ((tilts @ white.metric) * tilts).sum(axis=1) / np.maximum(sigma, 1e-300) ** 2
     total = float(np.trace(white.metric))

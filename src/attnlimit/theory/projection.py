@@ -26,12 +26,13 @@ from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.output_moments import OutputMoments
 from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
 from attnlimit.tokens import Gaussian
+from attnlimit.tokens.gaussian import normal_rule
 
 _SIGMA_NODES = 32
 _REACH = 9.0  # |g| of keys
 _STRATA_REACH = 7.0  # of the query's component along B y
 _CAP = 6.0
-_BLOCK = 128
+_BLOCK = 64
 _NAMES = ("weight", "pull", "square", "cross", "along", "across")
 
 
@@ -62,7 +63,7 @@ class Projection:
         """Build the projection for attention over `n` of `tokens`, from a rule of queries."""
         counts = np.atleast_1d(checks.token_counts(n, smallest=2))
         white = WhitenedHead.of(head, tokens)
-        half = Gaussian(dim=tokens.dim).points(max(queries // 2, 2), seed)
+        half = normal_rule(tokens.dim, max(queries // 2, 2), seed)
         rule = np.concatenate([half, -half])
         order = np.random.default_rng(seed).permutation(len(half))
         strata = _STRATA_REACH * (order + 0.5) / len(half)
@@ -84,56 +85,62 @@ class Projection:
             sigma_step=float(sigmas[1]),
             g_step=g_step,
             tables=np.stack([_tables(float(s), grid, counts) for s in sigmas], axis=2),
-            outputs=tuple(OutputMoments.at(int(k), top, white.offset) for k in counts),
+            outputs=OutputMoments.at(counts, top, white.offset),
         )
 
     def mean(self, y: ArrayLike) -> Array:
         """E[m_n | one token is y] - E m_n, of shape (len n, m, d_v).
 
         The sum of it over the n tokens is the best approximation of m_n - E m_n by a sum over
-        tokens.
-        """
-        as_key, as_query = self.mean_parts(y)
-        return as_key + as_query
-
-    def mean_parts(self, y: ArrayLike) -> tuple[Array, Array]:
-        """The two parts of `mean`: through the other queries, and as a query itself.
-
-        Whitened, a key y moves the other queries' average by E_z[weight y + pull e]; as a query
-        it adds its own output over n.
+        tokens. Whitened, a key y moves the other queries' average by E_z[weight y + pull e]; as a
+        query it adds its own output over n.
         """
         g = self.whiten(y)
-        moved = np.concatenate([self._as_key(b)[0] for b in _blocks(g)], axis=1)
-        return self._mean_parts(g, moved)
+        blocks = [g[start : start + _BLOCK] for start in range(0, len(g), _BLOCK)]
+        as_key = np.concatenate([self.as_key(block)[0] for block in blocks], axis=1)
+        return as_key + self.mean_as_query(g)
 
-    def moment_parts(self, y: ArrayLike) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-        """`mean_parts`, and the same two parts of E[Cov_n | one token is y] - E Cov_n.
-
-        The latter have shape (len n, m, d_v, d_v). Of m_n m_n', which Cov_n leaves out, a token
-        carries the square of its part of the mean.
-        """
-        g = self.whiten(y)
-        blocks = [self._as_key(b, squares=True) for b in _blocks(g)]
-        mean_key, mean_own = self._mean_parts(g, np.concatenate([b[0] for b in blocks], axis=1))
-        tilts, typical_tilts = self.white.tilts(g), self.white.tilts(self.queries)
-        own = np.stack([o.each(tilts) - o.average(typical_tilts) for o in self.outputs])
-        values, n = self.white.values, self.n[:, None, None, None]
-        as_key = (1 - 1 / n) * (values @ np.concatenate([b[1] for b in blocks], axis=1) @ values.T)
-        of_mean = mean_key + mean_own
-        squares = of_mean[..., :, None] * of_mean[..., None, :]
-        as_key -= squares - squares.mean(axis=1, keepdims=True)
-        return (mean_key, mean_own), (as_key, values @ own @ values.T / n)
+    def mean_as_query(self, g: Array) -> Array:
+        """What whitened tokens add to m_n as queries, less its mean; (len n, m, d_v)."""
+        tilts, typical = self.white.tilts(g), self.white.tilts(self.queries)
+        own = np.stack([o.mean(tilts) - o.mean(typical).mean(axis=0) for o in self.outputs])
+        return own @ self.white.values.T / self.n[:, None, None]
 
     def whiten(self, y: ArrayLike) -> Array:
         """Tokens in the coordinates where they are standard normal."""
         points = np.atleast_2d(checks.vectors(y, len(self.token_mean), "y"))
         return (points - self.token_mean) @ self.unwhiten
 
-    def _mean_parts(self, g: Array, moved: Array) -> tuple[Array, Array]:
-        tilts, typical_tilts = self.white.tilts(g), self.white.tilts(self.queries)
-        own = np.stack([o.mean(tilts) - o.mean(typical_tilts).mean(axis=0) for o in self.outputs])
-        values, n = self.white.values.T, self.n[:, None, None]
-        return (1 - 1 / n) * (moved @ values), own @ values / n
+    def as_key(self, g: Array, squares: bool = False) -> tuple[Array, Array]:
+        """What whitened tokens do to m_n, and if asked to S_n, through the other queries.
+
+        Shapes (len n, m, d_v) and (len n, m, d_v, d_v), less their means; S_n is about the
+        limit's mean.
+        """
+        places, unit = self._places(g)
+        values = self.white.values.T
+        key, direction = g @ values, unit @ values
+        means, moments = [], []
+        for table, n in zip(self.tables.reshape(len(self.n), len(_NAMES), -1), self.n, strict=True):
+            rows = table if squares else table[:2]
+            found = [sum(t.take(place) * w for place, w in places) for t in rows]
+            share = 1 - 1 / float(n)
+            mean = found[0].sum(axis=1)[:, None] * key + (found[1][:, None, :] @ direction)[:, 0]
+            means.append(share * mean)
+            if squares:
+                moments.append(share * self._square(key, direction, found[2:], mean))
+        return np.stack(means), np.stack(moments) if squares else np.empty(0)
+
+    def _square(self, key: Array, direction: Array, found: list[Array], mean: Array) -> Array:
+        square, cross, along, across = found
+        values = self.white.values
+        moment = np.swapaxes(direction, 1, 2) @ (along[..., None] * direction)
+        moment += across.sum(axis=1)[:, None, None] * (values @ values.T)
+        # square yy' + cross (ye' + ey') - (mean offset' + offset mean') as one symmetric part
+        half = square.sum(axis=1)[:, None] / 2 * key + (cross[:, None, :] @ direction)[:, 0]
+        mixed = key[:, :, None] * half[:, None, :]
+        mixed -= mean[:, :, None] * (values @ self.white.offset)
+        return moment + mixed + np.swapaxes(mixed, 1, 2)
 
     def _tilts_for(self, g: Array) -> Array:
         """Tilts (m, Q, d) of the rule's queries, stratified along B g for each token g."""
@@ -144,8 +151,11 @@ class Projection:
         base = self.white.tilts(self.queries)
         return base + moved[..., None] * (direction @ self.white.B)[:, None, :]
 
-    def _as_key(self, g: Array, squares: bool = False) -> tuple[Array, Array]:
-        """What keys g do to the queries' average output and, if asked, its square; whitened."""
+    def _places(self, g: Array) -> tuple[list[tuple[NDArray[np.int64], Array]], Array]:
+        """Where each query of the rule falls in the tables for each token, and its direction.
+
+        Four corners (m, Q) with weights that include the query's share.
+        """
         tilts = self._tilts_for(g)
         sigma = np.linalg.norm(tilts, axis=-1)
         unit = tilts / np.maximum(sigma, 1e-300)[..., None]
@@ -157,34 +167,13 @@ class Projection:
         part_g, part_s = place_g - cell_g, place_s - cell_s
         corner = cell_s * self.tables.shape[3] + cell_g
         next_row = corner + self.tables.shape[3]
-        weights = [
-            (corner, (1 - part_s) * (1 - part_g)),
-            (corner + 1, (1 - part_s) * part_g),
-            (next_row, part_s * (1 - part_g)),
-            (next_row + 1, part_s * part_g),
-        ]
-        weights = [(place, w * self.share) for place, w in weights]
-        means, moments = [], []
-        for table in self.tables.reshape(len(self.n), len(_NAMES), -1):
-            names = _NAMES if squares else _NAMES[:2]
-            found = [sum(t.take(place) * w for place, w in weights) for t in table[: len(names)]]
-            means.append(found[0].sum(axis=1)[:, None] * g + (found[1][:, None, :] @ unit)[:, 0])
-            if squares:
-                moments.append(self._square(g, unit, found, means[-1]))
-        return np.stack(means), np.stack(moments) if squares else np.empty(0)
-
-    def _square(self, g: Array, unit: Array, found: list[Array], output: Array) -> Array:
-        square, cross, along, across = found[2:]
-        moment = square.sum(axis=1)[:, None, None] * g[:, :, None] * g[:, None, :]
-        moment += np.swapaxes(unit, 1, 2) @ (along[..., None] * unit)
-        moment += across.sum(axis=1)[:, None, None] * np.eye(g.shape[1])
-        mixed = g[:, :, None] * (cross[:, None, :] @ unit)
-        mixed -= output[:, :, None] * self.white.offset
-        return moment + mixed + np.swapaxes(mixed, 1, 2)
-
-
-def _blocks(g: Array) -> list[Array]:
-    return [g[start : start + _BLOCK] for start in range(0, len(g), _BLOCK)]
+        near, far = (1 - part_s) * self.share, part_s * self.share
+        return [
+            (corner, near * (1 - part_g)),
+            (corner + 1, near * part_g),
+            (next_row, far * (1 - part_g)),
+            (next_row + 1, far * part_g),
+        ], unit
 
 
 def _tables(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:

@@ -23,6 +23,7 @@ from attnlimit.theory.population_pairs import (
 )
 from attnlimit.theory.query_pairs import PairPool, average_over_pairs
 from attnlimit.tokens import Empirical, Gaussian, Tokens
+from attnlimit.tokens.gaussian import normal_rule
 
 POOL = 8192
 PICKS = 64
@@ -39,7 +40,7 @@ def mean_error(head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int = PI
 
 def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) -> MeanError:
     dim = len(white.B)
-    normals = Gaussian(dim=2 * dim).points(POOL)
+    normals = normal_rule(2 * dim, POOL, 0)
     first, second = normals[:, :dim], normals[:, dim:]
     b1, b2 = white.tilts(first), white.tilts(second)
     sigma1, sigma2 = np.linalg.norm(b1, axis=1), np.linalg.norm(b2, axis=1)

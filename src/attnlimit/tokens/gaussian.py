@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
@@ -11,6 +13,14 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput, UnboundedSupport
 from attnlimit.tokens.base import Tokens
 from attnlimit.tokens.score_law import ScoreLaw, standard_normal_grid
+
+
+@lru_cache(maxsize=16)
+def normal_rule(dim: int, count: int, seed: int) -> Array:
+    """`count` quasi-random standard normal points of R^dim; kept, since every sweep asks again."""
+    points = Gaussian(dim=dim).points(count, seed)
+    points.setflags(write=False)
+    return points
 
 
 class Gaussian(Tokens):
