@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.sparse.bags import Bags
+from attnlimit.sparse.oracle import scan_rule
 from attnlimit.sparse.task import SparseTask
 
 EM_STEPS = 50
@@ -132,7 +133,10 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
         direction,
         whitening,
         centre,
-        _checks(bags, white, direction, task, agreement, fraction),
+        (
+            *_checks(bags, white, direction, task, agreement, fraction),
+            _held_out_check(white, halves, shifts, task, half_alignment),
+        ),
         len(bags),
     )
 
@@ -201,6 +205,34 @@ def _count_spread(task: SparseTask, fraction: float) -> float:
     log_odds = np.log((1 - fraction) / fraction) - task.strength * x + 0.5 * task.strength**2
     counts = (1 / (1 + np.exp(np.clip(log_odds, -500, 500)))).sum(axis=1)
     return float(counts.std() / counts.mean())
+
+
+def _held_out_check(
+    white: Bags, halves: list[list[Array]], shifts: list[Array], task: SparseTask, cosine: float
+) -> Check:
+    """Compare the error of thresholding the largest score with what the model says it is.
+
+    The direction comes from one half of the pilot, the threshold from the model, and the error
+    from the other half.
+    """
+    seen = SparseTask(task.length, task.signals, cosine * task.strength, task.prior)
+    expected, threshold = scan_rule(seen)
+    negatives = white.of_class(-1)
+    wrong, total = 0, 0
+    for k in (0, 1):
+        unit = shifts[k] / np.linalg.norm(shifts[k])
+        noise = np.concatenate(negatives) @ unit
+        cut = float(noise.mean()) + threshold * float(noise.std())
+        wrong += sum(bool((bag @ unit).max() < cut) for bag in halves[1 - k])
+        wrong += sum(bool((bag @ unit).max() > cut) for bag in negatives[k::2])
+        total += len(halves[1 - k]) + len(negatives[k::2])
+    return Check(
+        "error along the estimated signal on pilot bags held out",
+        expected,
+        wrong / total,
+        0.01 + 3 * float(np.sqrt(max(expected * (1 - expected), 1 / total) / total)),
+        "the model is optimistic here: expect attention to err about this often instead",
+    )
 
 
 def _checks(

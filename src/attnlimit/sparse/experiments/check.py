@@ -86,7 +86,7 @@ def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
     keys = ["setting", "name", "quantity", "predicted"]
     left = where(curves, dim=small).set_index(keys)[["measured", "stderr"]]
     right = where(curves, dim=large).set_index(keys)[["measured", "stderr"]]
-    both = left.join(right, lsuffix="_small", rsuffix="_large").reset_index()
+    both = left.add_suffix("_small").join(right.add_suffix("_large")).reset_index()
     both["bias"] = (both["measured_small"] - both["measured_large"]) * factor
     both["limit"] = both["measured_large"] - both["bias"]
     both["limit_stderr"] = np.hypot(

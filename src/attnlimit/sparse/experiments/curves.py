@@ -84,7 +84,10 @@ def _errors(r: object) -> dict[str, float]:
 def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
     """Test error and training loss; lines are theory, points are trained on drawn bags."""
     panels = []
-    for quantity, label in (("test_error", "test error"), ("train_loss", "training loss")):
+    for quantity, label, scale in (
+        ("test_error", "test error", "linear"),
+        ("train_loss", "training loss", "log"),
+    ):
         series = []
         for model, name in NAMES.items():
             line = where(curves, kind="line", model=model, quantity=quantity)
@@ -94,7 +97,7 @@ def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
                 Series(dots["alpha"], dots["measured"], "points", None, model, dots["stderr"])
             )
         panels.append(
-            Panel(label, "bags per dimension, alpha = n/d", label, tuple(series), y_scale="linear")
+            Panel(label, "bags per dimension, alpha = n/d", label, tuple(series), y_scale=scale)
         )
     t = config["task"]
     words = (
