@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 from attnlimit.heads import Head
-from attnlimit.theory.moments import WhitenedHead
+from attnlimit.theory.moments import WhitenedHead, covariance_influence, mean_covariance
 from attnlimit.theory.output_energy import mean_squared_energy
 from attnlimit.theory.output_moments import OutputMoments
 from attnlimit.theory.population_pairs import MeanError
@@ -29,6 +29,8 @@ _QUERIES = 2048
 _RULE = 128
 _TOKENS = 192
 _BLOCK = 24
+_DELTA_TOKENS = 512
+_SETTLED = 0.02  # the mean's error is within this of its central limit
 MOST_MISSED = 2.0
 """Largest factor by which the mean's exact pair term corrects a projection."""
 
@@ -54,13 +56,27 @@ def covariance_error(
     top = 1.2 * max(float(np.linalg.norm(tilts, axis=1).max()), 1e-6)
     moments = OutputMoments.at(n, top, white.offset)
     bias = _bias(white, tilts, moments, mean.mse)
+    bias_square = (bias**2).sum(axis=(1, 2))
+    settled = n * mean.mse / np.trace(mean_covariance(head, tokens))
+    if (np.abs(settled - 1) < _SETTLED).all():
+        fluctuation, error = _delta_fluctuation(head, tokens, white, n)
+        return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
     outputs = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     alone = [mean_squared_energy(white, tilts, int(k)) for k in n] - (outputs**2).sum(axis=(1, 2))
     alone -= common_part(white.values @ white.values.T, outputs, mean.mse)
     together, error = _together(head, tokens, white, tilts, moments, mean)
     fluctuation = alone / n + together
-    bias_square = (bias**2).sum(axis=(1, 2))
     return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
+
+
+def _delta_fluctuation(
+    head: Head, tokens: Gaussian, white: WhitenedHead, n: NDArray[np.int64]
+) -> tuple[Array, Array]:
+    """E|psi_S|_F^2 / n, where the mean has reached its central limit; and its error."""
+    seen, weight = _seen_tokens(white, _DELTA_TOKENS)
+    response = covariance_influence(head, tokens, tokens.mean() + seen @ tokens.sqrt_cov())
+    energy = weight * (response**2).sum(axis=(1, 2))
+    return energy.mean() / n, energy.std() / np.sqrt(len(energy)) / n
 
 
 def _bias(
@@ -104,7 +120,7 @@ def _together(
     """
     n = mean.n
     rules = [Projection.of(head, tokens, n, queries=_RULE, seed=seed) for seed in (0, 1)]
-    seen, weight = _seen_tokens(white)
+    seen, weight = _seen_tokens(white, _TOKENS)
     typical = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     of_mean = mean.mse / n / max(float(np.trace(white.metric)), 1e-300)
     mean_square = of_mean[:, None, None] * (white.values @ white.values.T)
@@ -142,9 +158,9 @@ def _together(
     return missed * np.maximum(energy.mean(axis=1), 0.0), error
 
 
-def _seen_tokens(white: WhitenedHead) -> tuple[Array, Array]:
+def _seen_tokens(white: WhitenedHead, count: int) -> tuple[Array, Array]:
     """Whitened tokens with the density that the average query tilts them to, and weights."""
-    normals = normal_rule(len(white.B), _TOKENS, 2)
+    normals = normal_rule(len(white.B), count, 2)
     spectrum, axes = np.linalg.eigh(np.eye(len(white.B)) + white.tilt_cov)
     seen = white.offset + (normals * np.sqrt(spectrum)) @ axes.T
     log_weight = ((normals**2).sum(axis=1) - (seen**2).sum(axis=1)) / 2

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 
+_FIRST = 5  # a fifth of the picks is tried first,
+_ENOUGH = 0.004  # and is enough if its relative error is below this
 _DENSITY = 2.5  # picks at the top of the pool are this much denser than picks at the bottom
 
 
@@ -39,15 +41,19 @@ class PairPool:
 def average_over_pairs(
     pool: PairPool, evaluate: Callable[[int], Array], picks: int, threads: int = 2
 ) -> tuple[Array, Array]:
-    """Mean of `evaluate` over the pool and its standard error, from `picks` evaluations.
+    """Mean of `evaluate` over the pool and its standard error, from at most `picks` pairs.
 
     `evaluate` takes the index of a pair and returns one number for each n.
     """
-    chosen, weight = pick(pool.importance, picks)
-    with ThreadPoolExecutor(threads) as executor:
-        found = np.array(list(executor.map(evaluate, [int(i) for i in chosen])))
-    columns = [_corrected_mean(pool, chosen, weight, column) for column in found.T]
-    return np.array([c[0] for c in columns]), np.array([c[1] for c in columns])
+    for number in (max(picks // _FIRST, 8), picks):
+        chosen, weight = pick(pool.importance, number)
+        with ThreadPoolExecutor(threads) as executor:
+            found = np.array(list(executor.map(evaluate, [int(i) for i in chosen])))
+        columns = [_corrected_mean(pool, chosen, weight, column) for column in found.T]
+        mean, error = (np.array(part) for part in zip(*columns, strict=True))
+        if (error <= _ENOUGH * np.abs(mean)).all():
+            break
+    return mean, error
 
 
 def pick(importance: Array, picks: int) -> tuple[NDArray[np.int64], Array]:
