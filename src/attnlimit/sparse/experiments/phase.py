@@ -136,6 +136,7 @@ def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
                 "labelled bags per dimension, alpha",
                 tuple(series),
                 x_scale="linear",
+                y_limits=(0.3, 500.0),
             ),
             Panel(
                 "test error",
