@@ -19,7 +19,7 @@ for model in ("attention", "pooled", "vectorized"):
         row = result.to_frame()
         if result.alpha <= 4:
             drawn = sparse.simulate_readout(
-                task, result.alpha, model, dim=80, replicates=4, **setting
+                task, result.alpha, model, dim=160, replicates=6, **setting
             )
             for name in ("test_error", "train_error"):
                 row[f"{name}_measured"] = drawn.mean[name]
