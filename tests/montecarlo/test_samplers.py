@@ -34,7 +34,7 @@ def test_what_each_keeps():
     assert set(range(16, 24)) <= set(al.Window(8, random=2).draw(SCORES, 20, 10, rng)[0])
     assert len(al.Window(8, random=2).draw(SCORES, 20, 10, rng)[0]) == 10
     assert len(al.Iid().draw(SCORES, 0, 80, rng)[0]) == 80
-    keys, added = al.Keep(al.TopK(3), sample=10).draw(SCORES, 0, 13, rng)
+    _, added = al.Keep(al.TopK(3), sample=10).draw(SCORES, 0, 13, rng)
     assert (added[:3] == 0).all()
     np.testing.assert_allclose(added[3:], np.log(47 / 10))
 

@@ -25,7 +25,7 @@ def _config(paper: bool) -> Config:
         "seed": 0,
         "horizons": [0.3, 0.6, 0.9, 1.2, 2.0],
         "n": grid(30, 100_000, 6) if paper else grid(30, 10_000, 5),
-        "replicates": 8000 if paper else 2000,
+        "replicates": 20000 if paper else 5000,
         "block": 500,
     }
 

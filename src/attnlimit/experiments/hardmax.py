@@ -30,11 +30,11 @@ def _config(paper: bool) -> Config:
             ["sphere", 3],
             ["cube", 3],
         ],
-        "schedule_dim": 3,
+        "schedule_dim": 50,
         "n": grid(10, 100_000, 9) if paper else grid(10, 20_000, 7),
         "far": grid(10, 10**12, 23),
-        "replicates": 400 if paper else 200,
-        "block": 25,
+        "replicates": 1000 if paper else 400,
+        "block": 50,
     }
 
 

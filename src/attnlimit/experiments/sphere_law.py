@@ -7,24 +7,32 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 from attnlimit.curve import Curve
+from attnlimit.errors import NotConverged
 from attnlimit.heads import Head
-from attnlimit.theory import mean_covariance, pointwise_error
+from attnlimit.theory import horizon, mean_covariance, pointwise_error
+from attnlimit.theory.moments import covariance_influence
 from attnlimit.tokens import Sphere
 
 QUERIES = 1 << 14
+POINTS = 1 << 10
 TABLE = 24
 
 
 def sphere_law(head: Head, tokens: Sphere, statistic: str, n: NDArray[np.int64]) -> Curve:
-    """Predicted curve of the mean (delta method) or of the covariance (its exact bias).
+    """Predicted curve of the mean or the covariance of attention over tokens on the sphere.
 
-    The delta method holds while attention is diffuse, and raises NotConverged past that. The bias
-    of the covariance is exact at every n and carries the error of sharp heads; the fluctuation,
-    which diffuse heads have beside it, is left out.
+    Below the horizon 1 by the delta method, from the influence of one token. Past it the delta
+    method is carried by tokens too rare to be seen: the covariance then has its bias, exact at
+    every n, which is a lower bound and most of its error; the mean has no law here.
     """
+    strength = horizon(head, tokens)
     if statistic == "mean":
-        value = np.trace(mean_covariance(head, tokens)) / n.astype(np.float64)
-        method = "delta method"
+        if strength >= 1:
+            raise NotConverged(f"no law of the mean on the sphere at horizon {strength:.3g}.")
+        value, method = np.trace(mean_covariance(head, tokens)) / n, "delta method"
+    elif strength < 1:
+        influence = covariance_influence(head, tokens, tokens.points(POINTS))
+        value, method = (influence**2).sum(axis=(1, 2)).mean() / n, "delta method"
     else:
         value = (_covariance_bias(head, tokens, n) ** 2).sum(axis=(1, 2))
         method = "exact bias"

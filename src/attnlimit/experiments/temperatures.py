@@ -114,7 +114,9 @@ def combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         for name in STATISTICS:
             curve = samples_curve(samples[name])
             predicted = _predicted(here, name, curve)
-            parts.append(_rows(scale, horizon(head, tokens), curve, predicted))
+            strength = horizon(head, tokens)
+            limit = 1 / (1 + max(strength, 1.0) ** 2) if isinstance(tokens, Gaussian) else 0.5
+            parts.append(_rows(scale, strength, limit, curve, predicted))
     return pd.concat(parts, ignore_index=True)
 
 
@@ -131,7 +133,9 @@ def _predicted(rows: pd.DataFrame, statistic: str, curve: Curve) -> Curve | None
     )
 
 
-def _rows(scale: float, strength: float, curve: Curve, predicted: Curve | None) -> pd.DataFrame:
+def _rows(
+    scale: float, strength: float, limit: float, curve: Curve, predicted: Curve | None
+) -> pd.DataFrame:
     columns: dict[str, Any] = {
         "scale": scale,
         "horizon": strength,
@@ -149,7 +153,7 @@ def _rows(scale: float, strength: float, curve: Curve, predicted: Curve | None) 
         "slope": fit.beta,
         "slope_stderr": fit.stderr,
         "slope_predicted": np.nan if fit.predicted is None else fit.predicted,
-        "slope_limit": 1 / (1 + max(strength, 1.0) ** 2),
+        "slope_limit": limit,
         "fit_p_value": fit.p_value,
         "heavy_tailed": fit.heavy_tailed,
     }
@@ -171,7 +175,7 @@ def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
                 "statistic": statistic,
                 "slope": f"{first['slope']:.4f} ± {first['slope_stderr']:.4f}",
                 "predicted slope": first["slope_predicted"],
-                "1/(1+H²) or 1/2": first["slope_limit"],
+                "slope, n → ∞": first["slope_limit"],
                 f"error at n={config['n'][-1]}": _pair(part.iloc[-1]),
                 "predicted": part.iloc[-1]["predicted"],
                 "largest gap %": 100 * gap.abs().max(),
@@ -211,6 +215,9 @@ def figure(config: Config, curves: pd.DataFrame, title: str) -> FigureSpec:
     for statistic in PREDICTED:
         one = curves[curves["statistic"] == statistic].groupby("scale").first()
         strengths = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
+        limits, formula = np.full(200, 0.5), "1/2"
+        if config["tokens"] == "gaussian":
+            limits, formula = 1 / (1 + np.maximum(strengths, 1) ** 2), "1/2, then 1/(1+H²)"
         panels.append(
             Panel(
                 f"slope of the {statistic} error, n from {config['n'][0]} to {config['n'][-1]}",
@@ -219,9 +226,9 @@ def figure(config: Config, curves: pd.DataFrame, title: str) -> FigureSpec:
                 (
                     Series(
                         strengths,
-                        1 / (1 + np.maximum(strengths, 1) ** 2),
+                        limits,
                         "dotted",
-                        "limit n → ∞: 1/2, then 1/(1+H²)",
+                        f"limit n → ∞: {formula}",
                         "limit",
                     ),
                     Series(

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import torch
 from filelock import FileLock, Timeout
 
@@ -118,7 +120,7 @@ class RunFolder:
     def file(self, name: str) -> Path:
         """Return the path of `name` inside the folder; a name that leads out of it is refused."""
         root = self.path.resolve()
-        path = (root / name).resolve()
+        path = (root / name).resolve()  # links included
         if root not in path.parents:
             raise BadInput(f"{name!r} leads out of the run folder {self.path}.")
         return path
@@ -153,11 +155,15 @@ class RunFolder:
     def curves(self) -> pd.DataFrame:
         """Return the finished result."""
         path = self.path / "curves.parquet"
-        if not path.exists():
+        if not self.finished:
             raise BadInput(f"{self.path} is not finished; run its command again to resume it.")
         return pd.read_parquet(path)
 
     @property
     def finished(self) -> bool:
-        """Whether the result is there."""
-        return (self.path / "curves.parquet").exists()
+        """Whether the result is there and can be read."""
+        try:
+            pyarrow.parquet.read_metadata(self.path / "curves.parquet")
+        except (OSError, pyarrow.ArrowException):
+            return False
+        return True
