@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 
-_FIRST = 5  # a fifth of the picks is tried first,
-_ENOUGH = 0.004  # and is enough if its relative error is below this
+_FIRST = 24  # so many picks are tried first,
+_ENOUGH = 0.004  # and are enough if their relative error is below this
 _DENSITY = 2.5  # picks at the top of the pool are this much denser than picks at the bottom
 
 
@@ -45,7 +45,7 @@ def average_over_pairs(
 
     `evaluate` takes the index of a pair and returns one number for each n.
     """
-    for number in (max(picks // _FIRST, 8), picks):
+    for number in (min(_FIRST, picks), picks):
         chosen, weight = pick(pool.importance, number)
         with ThreadPoolExecutor(threads) as executor:
             found = np.array(list(executor.map(evaluate, [int(i) for i in chosen])))
@@ -94,7 +94,9 @@ def _corrected_mean(
     residual = found - slope * surrogate
     corrected = slope * float(everywhere.mean()) + float(weight @ residual)
     spread = float(weight @ residual)
-    error = float(np.sqrt((weight**2) @ (residual - spread) ** 2))
+    used = min(pool.design(slice(0, 1)).shape[1], len(chosen) - 2)
+    lost = len(chosen) / (len(chosen) - used)  # the fit's own degrees of freedom
+    error = float(np.sqrt(lost * (weight**2) @ (residual - spread) ** 2))
     plain_error = float(np.sqrt((weight**2) @ (found - plain) ** 2))
     if not error < plain_error:
         return plain, plain_error
