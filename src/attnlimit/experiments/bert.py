@@ -86,13 +86,17 @@ def slopes(curves: pd.DataFrame) -> pd.DataFrame:
     """Fitted and predicted rates of every head."""
     rows = []
     for (layer, head), part in curves.groupby(["layer", "head"]):
-        mean, covariance = (fit_rate(_curve(part, s)) for s in ("mean_norm", "covariance_norm"))
+        root, mean, covariance = (
+            fit_rate(_curve(part, s)) for s in ("mean", "mean_norm", "covariance_norm")
+        )
         rows.append(
             {
                 "layer": layer,
                 "head": head,
                 "horizon": part.horizon.iloc[0],
                 "summed_horizon": part.summed_horizon.iloc[0],
+                "root": root.beta,
+                "root_stderr": root.stderr,
                 "mean": mean.beta,
                 "mean_stderr": mean.stderr,
                 "predicted": _predicted_slope(part),
@@ -124,11 +128,12 @@ def _table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
                 "layer": layer,
                 "H, median head": part.horizon.median(),
                 "H, summed convention": layers.summed_horizon[layer],
-                "rate of the mean": part["mean"].median(),
-                "predicted": part.predicted.median(),
-                "rate of the covariance": part.covariance.median(),
-                "layer's rate": layers.measured[layer],
-                "predicted ": layers.predicted[layer],
+                "mean, norm": part["mean"].median(),
+                "mean, rms": part.root.median(),
+                "predicted rms": part.predicted.median(),
+                "covariance, norm": part.covariance.median(),
+                "layer, rms": layers.measured[layer],
+                "predicted layer": layers.predicted[layer],
             }
         )
     return pd.DataFrame(rows)
@@ -136,11 +141,12 @@ def _table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
 
 def _remarks(config: Config, curves: pd.DataFrame) -> list[str]:
     heads = slopes(curves)
-    gap = heads["mean"] - heads.predicted
+    gap = heads.root - heads.predicted
     pairs = [heads[["horizon", key]].corr("spearman").iloc[0, 1] for key in ("mean", "covariance")]
     return [
-        f"Rate of the mean, measured less predicted over {len(heads)} heads: median {gap.median():+.3f}, "
-        f"spread {gap.std():.3f}, median standard error {heads.mean_stderr.median():.3f}.",
+        f"Rate of the mean (root mean square), measured less predicted over {len(heads)} heads: "
+        f"median {gap.median():+.3f}, spread {gap.std():.3f}, "
+        f"median standard error {heads.root_stderr.median():.3f}.",
         f"Rank correlation with the horizon: rate of the mean {pairs[0]:+.2f}, "
         f"of the covariance {pairs[1]:+.2f}.",
     ]
@@ -155,11 +161,17 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
         Panel(
             "Mean output: rate over n = 64 to 384, by head",
             "horizon H",
-            "rate of the expected norm",
+            "rate of the root mean square",
             (
                 half,
-                Series(shown.horizon, shown["mean"], "points", "measured", group="measured",
-                       error=shown.mean_stderr),
+                Series(
+                    shown.horizon,
+                    shown.root,
+                    "points",
+                    "measured",
+                    group="measured",
+                    error=shown.root_stderr,
+                ),
                 Series(shown.horizon, shown.predicted, "points", "two-query law", group="law"),
             ),
             x_scale="linear",
@@ -171,28 +183,37 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
             "rate of the expected norm",
             (
                 half,
-                Series(shown.horizon, shown.covariance, "points", "measured", group="measured",
-                       error=shown.covariance_stderr),
+                Series(
+                    shown.horizon,
+                    shown.covariance,
+                    "points",
+                    "measured",
+                    group="measured",
+                    error=shown.covariance_stderr,
+                ),
             ),
             x_scale="linear",
             y_scale="linear",
         ),
-    ]  # fmt: skip
+    ]
     layers = _layer_slopes(curves)
     panels.append(
         Panel(
             "Mean output of a layer, all heads together",
-            "horizon, summed over heads and unscaled (the paper's code)",
+            "horizon, summed and unscaled",
             "rate of the root mean square",
-            (
-                Series(layers.summed_horizon, layers.measured, "points", "measured", group="measured"),
-                Series(layers.summed_horizon, layers.predicted, "points", "two-query law", group="law"),
+            tuple(
+                Series(layers.summed_horizon, layers[key], "points", label, group=label)
+                for key, label in (("measured", "measured"), ("predicted", "two-query law"))
             ),
             x_scale="linear",
             y_scale="linear",
         )
-    )  # fmt: skip
-    caption = "MiniLM, 512 tokens of the article Anarchism, i.i.d. subsampling."
+    )
+    caption = (
+        "MiniLM, 512 tokens of the article Anarchism, i.i.d. subsampling; "
+        "the summed horizon is that of the published code."
+    )
     if left:
         caption += f" {left} head with a horizon above 3 is not shown."
     return FigureSpec(TITLE, tuple(panels), columns=3, caption=caption)

@@ -34,6 +34,7 @@ def captured(name: str, text: str, tokens: int, layers: tuple[int, ...] | None =
     """Capture the first `tokens` tokens of an article, once in a process."""
     model = model_named(name)
     document = wikipedia()[text.removeprefix("wikipedia:")]
+    assert model.tokenizer is not None
     ids = model.tokenizer(document.text, verbose=False)["input_ids"]
     if len(ids) > tokens and not model.causal:
         ids = [*ids[: tokens - 1], ids[-1]]

@@ -8,7 +8,6 @@ import pandas as pd
 from attnlimit.experiments.documents import capture_of, source
 from attnlimit.experiments.experiment import Config, Experiment, Shard
 from attnlimit.models.curves import measure_capture, predict_capture
-from attnlimit.models.delta import delta_curves
 from attnlimit.report.spec import FigureSpec, Panel, Series
 
 TITLE = "All heads of MiniLM on a 512-token article: predicted error against measured"
@@ -68,14 +67,15 @@ def _compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
 def _combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
     frame = rows.drop(columns="shard")
     frame["reliable"] = frame["reliable"].fillna(False).astype(bool)
-    return frame.assign(error=frame.predicted / frame.measured - 1,
-                        delta_error=frame.delta / frame.measured - 1)  # fmt: skip
+    return frame.assign(
+        error=frame.predicted / frame.measured - 1, delta_error=frame.delta / frame.measured - 1
+    )
 
 
 def _table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for (statistic, n), part in curves.groupby(["statistic", "n"], sort=False):
-        worst = part.loc[part.error.abs().idxmax()]
+        worst = part.iloc[int(np.argmax(part.error.abs()))]
         row = {
             "statistic": statistic,
             "n": n,
@@ -101,8 +101,14 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
         series = [Series(ends, ends, "dotted", "equal", group="equal")]
         for n, points in part.groupby("n"):
             series.append(
-                Series(points.predicted, points.measured, "points", f"n = {n}", group=str(n),
-                       error=points.stderr)  # fmt: skip
+                Series(
+                    points.predicted,
+                    points.measured,
+                    "points",
+                    f"n = {n}",
+                    group=str(n),
+                    error=points.stderr,
+                )
             )
         panels.append(
             Panel(
@@ -129,8 +135,12 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
             y_scale="linear",
         )
     )
-    return FigureSpec(TITLE, tuple(panels), columns=3,
-                      caption="MiniLM, first 512 tokens of the Wikipedia article Anarchism.")  # fmt: skip
+    return FigureSpec(
+        TITLE,
+        tuple(panels),
+        columns=3,
+        caption="MiniLM, first 512 tokens of the Wikipedia article Anarchism.",
+    )
 
 
 EXPERIMENT = Experiment("heads", TITLE, _config, _shards, _compute, _combine, _figure, _table)

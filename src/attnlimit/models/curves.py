@@ -134,7 +134,9 @@ def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve
     scores = head.scores().double()
     # A key that cannot be seen counts as one of negligible weight: every query sees itself.
     floor = scores.amax(1, keepdim=True) - NEGLIGIBLE
-    found = population_mean_error(torch.maximum(scores, floor).numpy(), head.v.double().numpy(), order)
+    found = population_mean_error(
+        torch.maximum(scores, floor).numpy(), head.v.double().numpy(), order
+    )
     back = np.searchsorted(order, counts)
     return _theory(
         head, statistic, counts, found.mse[back], "two-query law", error=found.numerical_error[back]
