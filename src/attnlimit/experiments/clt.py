@@ -130,8 +130,7 @@ def _remarks(config: Config, curves: pd.DataFrame) -> list[str]:
 
 def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
     largest = curves[curves["n"] == config["n"][-1]]
-    quantiles = [Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal", "normal")]
-    distances, deviations = [], []
+    quantiles, distances, deviations = [], [], []
     for H, part in groups(largest, "horizon"):
         spread = np.interp([0.25, 0.75], part["level"], part["quantile"])
         unit = (spread[1] - spread[0]) / (2 * ndtri(0.75))
@@ -140,6 +139,7 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
                 part["normal_quantile"], part["quantile"] / unit, "points", f"H = {H:g}", f"{H:g}"
             )
         )
+    quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal", "normal"))
     for H, part in groups(curves, "horizon"):
         one = part.groupby("n").first().reset_index()
         label = f"H = {H:g}"
@@ -171,13 +171,14 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
             tuple(quantiles),
             "linear",
             "linear",
-            y_limits=(-8, 8),
+            y_limits=(-6, 6),
         ),
         Panel(
             "Kolmogorov distance to the normal law",
             "number of tokens n",
             "distance",
             tuple(distances),
+            y_scale="linear",
         ),
         Panel(
             "√n × error: standard deviation (lines: predicted limit)",

@@ -29,6 +29,14 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
     return temperatures.figure(config, curves, TITLE)
 
 
+def _remarks(config: Config, curves: pd.DataFrame) -> list[str]:
+    return [
+        *temperatures.remarks(config, curves),
+        "Below the horizon 1 predictions are the delta method's. Past it the covariance has its "
+        "exact bias, a lower bound of its error, and the mean has no law: it is measured only.",
+    ]
+
+
 EXPERIMENT = Experiment(
     name="sphere",
     title=TITLE,
@@ -38,5 +46,5 @@ EXPERIMENT = Experiment(
     combine=temperatures.combine,
     figure=_figure,
     table=temperatures.table,
-    remarks=temperatures.remarks,
+    remarks=_remarks,
 )

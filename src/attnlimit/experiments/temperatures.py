@@ -265,9 +265,10 @@ def remarks(config: Config, curves: pd.DataFrame) -> list[str]:
             continue
         gap = (part["predicted"] / part["root"] - 1).abs()
         worst = part.loc[gap.idxmax()]
+        noise = 100 * worst["root_stderr"] / worst["root"]
         said.append(
-            f"{statistic}: prediction within {100 * gap.max():.1f} % of the measured error at "
-            f"every scale and n (largest at scale {worst['scale']:.3g}, n = {worst['n']}, where "
-            f"the standard error is {100 * worst['root_stderr'] / worst['root']:.1f} %)."
+            f"{statistic}: where there is a prediction it is within {100 * gap.max():.1f} % of the "
+            f"measured error at every scale and n (largest at scale {worst['scale']:.3g}, "
+            f"n = {worst['n']}, where the standard error is {noise:.1f} %)."
         )
     return said

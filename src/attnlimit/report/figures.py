@@ -20,7 +20,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
 PLOTLY_DASHES = {"line": "solid", "dashed": "dash", "dotted": "dot"}
 PANEL_SIZE = (4.6, 3.6)
-MANY_LABELS = 7
+MANY_LABELS = 4
 
 
 def draw(spec: FigureSpec, folder: Path, name: str) -> list[Path]:
