@@ -18,6 +18,7 @@ BENCHES = {
     "theory": "attnlimit.cli.bench_theory",
     "montecarlo": "attnlimit.cli.bench_montecarlo",
     "sparse": "attnlimit.cli.bench_sparse",
+    "models": "attnlimit.cli.bench_models",
 }
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -40,6 +41,11 @@ def register(app: typer.Typer) -> None:
     def sparse(json: AsJson = False) -> None:
         """The sparse-token solvers against plain iterations."""
         _run("sparse", json)
+
+    @bench.command("models")
+    def models(json: AsJson = False) -> None:
+        """Predictions for every head of a real model against forward passes and Monte Carlo."""
+        _run("models", json)
 
     app.add_typer(bench, name="bench")
 

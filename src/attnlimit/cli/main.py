@@ -18,6 +18,8 @@ COMMANDS = (
     "attnlimit.cli.reproduce",
     "attnlimit.cli.runs",
     "attnlimit.cli.bench",
+    "attnlimit.cli.models",
+    "attnlimit.cli.tokens",
     "attnlimit.cli.sparse",
 )
 
