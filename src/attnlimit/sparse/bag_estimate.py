@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
 
-from attnlimit.checks import Array
+from attnlimit.checks import Array, count
 from attnlimit.errors import BadInput
 from attnlimit.sparse.bags import Bags
 from attnlimit.sparse.oracle import scan_rule
@@ -77,7 +77,8 @@ class BagEstimate:
         ]
         lines += [
             f"  {'ok  ' if c.holds else 'FAIL'} {c.assumption}: {c.found:.3g}, "
-            f"expected {c.expected:g} +- {c.tolerance:.2g}" + ("" if c.holds else f"; {c.meaning}")
+            f"expected {c.expected:.3g} +- {c.tolerance:.2g}"
+            + ("" if c.holds else f"; {c.meaning}")
             for c in self.checks
         ]
         return "\n".join(lines)
@@ -92,6 +93,8 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
     expectation-maximisation on two halves of the pilot: what one half finds is measured on the
     other, so that noise is not mistaken for signal.
     """
+    if max_dim is not None:
+        max_dim = count(max_dim, "max_dim")
     negative = np.concatenate(bags.of_class(-1))
     if len(negative) < 2 * min(bags.dim, max_dim or bags.dim):
         raise BadInput(
