@@ -14,6 +14,8 @@ import torch
 from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
 from attnlimit.models.bundled import BUNDLED, Bundled
 
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
@@ -239,10 +241,12 @@ def _read(source: Path | str, name: str, local: bool = True) -> tuple[Any, Any |
         raise BadInput(f"The model {name} cannot be loaded: {reason}.") from None
     model.eval().requires_grad_(False)
     check_weights(model, name)
+    if local and not any((Path(source) / file).is_file() for file in TOKENIZER_FILES):
+        return model, None  # transformers would make up an empty one that reads no word
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
     except (OSError, ValueError, KeyError, TypeError):
-        tokenizer = None  # an image model, or a folder saved without one: token ids still work
+        tokenizer = None  # an image model: inputs other than text still work
     return model, tokenizer
 
 
