@@ -1,5 +1,8 @@
 """How many tokens are enough for attention: predicted exactly, measured honestly."""
 
+from importlib import import_module
+from types import ModuleType
+
 from attnlimit.curve import Curve
 from attnlimit.errors import (
     AttnlimitError,
@@ -117,3 +120,10 @@ __all__ = [
     "schedule_error",
     "uniform_bound",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Import the room of real transformers when it is first asked for."""
+    if name == "models":
+        return import_module("attnlimit.models")
+    raise AttributeError(f"module 'attnlimit' has no attribute {name!r}")
