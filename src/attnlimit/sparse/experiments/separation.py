@@ -135,6 +135,7 @@ def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
                 "excess strength, percent",
                 tuple(excess),
                 y_scale="linear",
+                y_limits=(0.0, 0.06),
             ),
         ),
         columns=3,
