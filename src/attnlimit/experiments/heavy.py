@@ -33,7 +33,7 @@ def _config(paper: bool) -> Config:
         "block": 50,
         "sigmas": [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0],
         "frozen_n": [100, 10_000],
-        "frozen_draws": 400,
+        "frozen_draws": 2000,
         "tilts": [0.2, 0.7, 1.5],
         "laplace_n": grid(100, 100_000, 7) if paper else grid(100, 30_000, 6),
         "laplace_draws": 4000 if paper else 2000,
