@@ -73,12 +73,3 @@ def test_student_participation_rises_to_one():
     many, error = module.participation(student, 1.0, 100_000, 100, seed=0)
     assert many > few + 4 * error
     assert many > 0.8
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["heavy_tails", "cooling_schedule", "uniform_bound"])
-def test_gallery_script_draws_its_picture(name, tmp_path):
-    path = tmp_path / "deep" / f"{name}.png"
-    load(name).main(path)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    assert path.stat().st_size > 20_000

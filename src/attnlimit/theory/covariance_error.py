@@ -28,7 +28,7 @@ from attnlimit.tokens.gaussian import normal_rule
 _QUERIES = 2048
 _RULE = 128
 _TOKENS = 192
-_BLOCK = 24
+_BLOCK_NUMBERS = 60_000  # memory: tokens at a time times the size of an output's square
 _DELTA_TOKENS = 512
 _SETTLED = 0.02  # the mean's error is within this of its central limit
 MOST_MISSED = 2.0
@@ -143,7 +143,8 @@ def _together(
             (means[0] * means[1]).sum(axis=2) + ((means[0] + means[1]) * own).sum(axis=2)
         )
 
-    blocks = np.array_split(seen, max(1, len(seen) // _BLOCK))
+    block = max(1, _BLOCK_NUMBERS // len(white.values) ** 2)
+    blocks = np.array_split(seen, max(1, len(seen) // block))
     with ThreadPoolExecutor(2) as executor:
         found = list(executor.map(energies, blocks))
     energy, mean_energy = (

@@ -172,8 +172,8 @@ def integrate_score_law(
     centre = tilt @ law.coefficients / tilt.sum()
     centred = law.coefficients - centre
     lift = V @ law.basis.T  # (d_v, r): output = lift @ coefficients
-    across = np.einsum("ad,pde,be->pab", V, law.spread_cov, V)
-    energy = ((centred @ lift.T) ** 2).sum(axis=1) + law.spread @ np.trace(across, axis1=1, axis2=2)
+    energy = ((centred @ lift.T) ** 2).sum(axis=1)
+    energy += law.spread @ np.array([((V @ part) * V).sum() for part in law.spread_cov])
     quadratic = energy[:, None]
     if covariance:
         rank = centred.shape[1]
@@ -183,6 +183,7 @@ def integrate_score_law(
     mse, bias, participation = _integrate(table, lift, n)
     full = None
     if covariance:
+        across = V @ law.spread_cov @ V.T
         full = np.stack([_second_moment(table, lift, across, int(k)) for k in n])
         full -= bias[:, :, None] * bias[:, None, :]
     # The nodes reach as far as n draws can, which may fall short of where the limit lives.

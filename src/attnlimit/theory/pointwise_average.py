@@ -15,6 +15,7 @@ from attnlimit.tokens import Empirical, Gaussian, Product, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 _QUERIES = 8192
+_NUMBERS = 2**20  # memory: fewer queries in high dimensions
 _KNOTS = 40
 _EXACT_QUERIES = 128
 _SLOW_QUERIES = 16
@@ -42,7 +43,8 @@ def average_pointwise_error(
 
 def _gaussian(white: WhitenedHead, n: NDArray[np.int64], seed: int) -> Array:
     """f |V S^1/2 e|^2 + p (tr VSV' - |V S^1/2 e|^2) over queries, f and p splines in sigma."""
-    tilts = white.tilts(normal_rule(len(white.B), _QUERIES, seed))
+    count = int(np.clip(2 ** int(np.log2(_NUMBERS / len(white.B))), 512, _QUERIES))
+    tilts = white.tilts(normal_rule(len(white.B), count, seed))
     sigma = np.linalg.norm(tilts, axis=1)
     gain = ((tilts @ white.metric) * tilts).sum(axis=1) / np.maximum(sigma, 1e-300) ** 2
     total = float(np.trace(white.metric))

@@ -26,6 +26,8 @@ from attnlimit.tokens import Empirical, Gaussian, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 POOL = 8192
+_SMALLEST_POOL = 512
+_POOL_NUMBERS = 2**20  # memory: the pool of pairs shrinks in high dimensions
 PICKS = 64
 _OWN_PICKS = 64
 _QUASI_KEYS = 768
@@ -40,7 +42,8 @@ def mean_error(head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int = PI
 
 def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) -> MeanError:
     dim = len(white.B)
-    normals = normal_rule(2 * dim, POOL, 0)
+    pool_size = int(np.clip(2 ** int(np.log2(_POOL_NUMBERS / dim)), _SMALLEST_POOL, POOL))
+    normals = normal_rule(2 * dim, pool_size, 0)
     first, second = normals[:, :dim], normals[:, dim:]
     b1, b2 = white.tilts(first), white.tilts(second)
     sigma1, sigma2 = np.linalg.norm(b1, axis=1), np.linalg.norm(b2, axis=1)
@@ -63,7 +66,7 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
         return (plus + gaussian_pair_moment(white, z1, -z2, n)) / 2
 
     pair, pair_error = average_over_pairs(pool, both_signs, picks)
-    own_pool = PairPool(importance=sigma1, features=np.zeros((POOL, 0)))
+    own_pool = PairPool(importance=sigma1, features=np.zeros((pool_size, 0)))
     own, own_error = average_over_pairs(
         own_pool, lambda i: gaussian_own_moment(white, first[i], n), _OWN_PICKS
     )
