@@ -28,7 +28,10 @@ DIM = 50
 
 
 def bench_montecarlo() -> list[Row]:
-    """Throughput in (query, key) pairs, and cost for the same standard error."""
+    """Throughput in (query, key) pairs, and cost for the same standard error.
+
+    One thread, and seconds of processor time: other work on the machine then hardly matters.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -57,12 +60,12 @@ def _throughput() -> Row:
 
 
 def _pace(work: Callable[[], object], repeats: int = 5) -> float:
-    """Shortest time of several, so that other work on the machine counts least."""
+    """Shortest time of several, the first one left out."""
     times = []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times[1:])
 
 
@@ -86,10 +89,10 @@ def _plain_seconds() -> float:
     for n in SIZES:
         repeats = 3 if n < 6000 else 1
         draws = [torch.from_numpy(tokens.sample(n, r)).float() for r in range(repeats)]
-        start = time.perf_counter()
+        start = time.process_time()
         for draw in draws:
             _plain_mean(draw, score, value)
-        total += (time.perf_counter() - start) / repeats
+        total += (time.process_time() - start) / repeats
     return total
 
 
@@ -97,10 +100,10 @@ def _cost(scale: float, plain_seconds: float) -> list[Row]:
     """Seconds to a standard error of 1 % of the mean squared error, and of 0.01 in the slope."""
     head, tokens = paper_head(DIM, scale), Gaussian(dim=DIM, variance=0.1)
     sizes = np.asarray(SIZES, dtype=np.int64)
-    start = time.perf_counter()
+    start = time.process_time()
     samples = sweep(head, tokens, ["mean"], sizes, DRAWS, np.random.SeedSequence(0))["mean"]
     curve = samples_curve(samples)
-    seconds = (time.perf_counter() - start) / DRAWS
+    seconds = (time.process_time() - start) / DRAWS
     spread = _plain_spread(head, tokens)
     ours = seconds * DRAWS * (curve.stderr / curve.value) ** 2 / 0.01**2
     plain = np.full(len(sizes), plain_seconds * spread**2 / 0.01**2)
