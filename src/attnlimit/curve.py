@@ -76,6 +76,9 @@ class Curve:
 
     def __str__(self) -> str:
         frame = self.to_frame()[["n", "value", "stderr", "root", "local_rate"]]
+        if self.numerical_error is not None:
+            frame = frame.rename(columns={"stderr": "numerical_error"})
+            frame["numerical_error"] = self.numerical_error
         lines = [f"{self.statistic} against n ({self.method})"]
         lines.append(frame.to_string(index=False, float_format=lambda v: f"{v:.4g}"))
         lines.extend(f"note: {note}" for note in self.notes)
