@@ -25,6 +25,7 @@ from attnlimit.montecarlo import (
     fit_rate,
     measure,
 )
+from attnlimit.plan import budget
 from attnlimit.theory import (
     BestTemperature,
     CoolingError,
@@ -102,6 +103,7 @@ __all__ = [
     "Window",
     "WithoutReplacement",
     "best_temperature",
+    "budget",
     "cooling_error",
     "covariance_influence",
     "fit_rate",

@@ -15,6 +15,7 @@ EXPERIMENTS: dict[str, str] = {
     "hardmax": "attnlimit.experiments.hardmax",
     "clt": "attnlimit.experiments.clt",
     "heavy": "attnlimit.experiments.heavy",
+    "model": "attnlimit.experiments.model",
     "heads": "attnlimit.experiments.heads",
     "bert": "attnlimit.experiments.bert",
     "window": "attnlimit.experiments.window",

@@ -1,0 +1,81 @@
+"""What kind of head is it, can it be thinned, and what must then be kept?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlimit.budgets.schemes import Queries
+
+SINK_WEIGHT = 0.25
+FEW_TOKENS = 16
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A head's kind, whether at most half its tokens are enough, and what must be kept."""
+
+    name: str  # "sink", "frozen", "retrieval", "diffuse" or "dense"
+    thinnable: bool
+    keep: str
+    score_std: float  # median over queries
+    frozen: float  # share of queries with a deviation beyond sqrt(2 log n)
+    effective_tokens: float  # median of 1 / sum p^2
+    sink: int  # place of the token with the most weight
+    sink_weight: float  # its mean weight
+
+
+def kind_of(queries: Queries, best: str, tokens: int) -> Kind:
+    """Classify a head whose best scheme keeps `tokens` tokens."""
+    context = len(queries.head)
+    weights = queries.weights
+    visible = queries.scores > -np.inf
+    counts = visible.sum(1)
+    filled = queries.scores.masked_fill(~visible, 0.0)
+    mean = filled.sum(1) / counts
+    spread = (filled - mean[:, None]).masked_fill(~visible, 0.0).square().sum(1) / counts
+    deviation = spread.sqrt().numpy()
+    edge = np.sqrt(2 * np.log(np.maximum(counts.numpy(), 2)))
+    received = weights.mean(0)
+    sink = int(received.argmax())
+    weight = float(received[sink])
+    frozen = float((deviation >= edge).mean())
+    effective = float(np.median(1 / weights.square().sum(1).numpy()))
+    thinnable = tokens <= context // 2
+    name = _name(weight, frozen, effective, best, thinnable)
+    return Kind(
+        name=name,
+        thinnable=thinnable,
+        keep=_keep(name, best, tokens, sink, thinnable),
+        score_std=float(np.median(deviation)),
+        frozen=frozen,
+        effective_tokens=effective,
+        sink=sink,
+        sink_weight=weight,
+    )
+
+
+def _name(weight: float, frozen: float, effective: float, best: str, thinnable: bool) -> str:
+    if weight >= SINK_WEIGHT:
+        return "sink"
+    if frozen >= 0.5:
+        return "frozen"
+    if not thinnable:
+        return "dense"
+    if effective < FEW_TOKENS and best != "sample":
+        return "retrieval"
+    return "diffuse"
+
+
+def _keep(name: str, best: str, tokens: int, sink: int, thinnable: bool) -> str:
+    if not thinnable:
+        always = f"; token {sink} above all" if name == "sink" else ""
+        return f"everything: half of the tokens are not enough{always}"
+    how = {
+        "sample": f"any {tokens} tokens, drawn at random",
+        "top-k": f"the {tokens} best keys of each query",
+        "local": f"the {tokens} tokens around or just before each query, and the first ones",
+        "top-k + sample": f"the {tokens // 2} best keys and as many others, drawn and weighted",
+    }[best]
+    return f"token {sink}, and {how}" if name == "sink" and best != "top-k" else how

@@ -1,0 +1,214 @@
+"""How many tokens does every head of a model need, and how much memory does that save?"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.budgets.head import QUERIES, HeadBudget, head_budget
+from attnlimit.budgets.terms import Terms
+from attnlimit.errors import BadInput
+from attnlimit.models.captured import Capture
+
+SCHEMA = "attnlimit.budget/1"
+NUMBER_BYTES = 2
+"""Bytes of one number of a key-value cache in half precision."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Key-value bytes over all layers: the full cache, read by a query, and stored."""
+
+    full: int
+    read: int  # by the best scheme of each head; top-k still needs the whole cache stored
+    stored: int  # by the best scheme that does not look at the query
+
+    def __str__(self) -> str:
+        return (
+            f"key-value cache {self.full / 1e6:.3g} MB; a query reads {self.read / self.full:.0%} "
+            f"of it; {self.stored / self.full:.0%} must be stored if tokens are dropped for good"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Budgets of all heads of a model on one text."""
+
+    heads: tuple[HeadBudget, ...]
+    terms: Terms
+    context: int
+    groups: int  # key-value heads in a layer
+    width: int  # numbers in a key and its value together
+    source: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, place: tuple[int, int]) -> HeadBudget:
+        for budget in self.heads:
+            if (budget.layer, budget.head) == place:
+                return budget
+        raise BadInput(f"The plan has no layer {place[0]}, head {place[1]}.")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that are enough for every head by its own best scheme."""
+        return max(budget.tokens for budget in self.heads)
+
+    def layers(self) -> pd.DataFrame:
+        """One row for each layer: median, largest and mean budget, and the heads not thinned."""
+        frame = self.to_frame()
+        grouped = frame.groupby("layer")
+        return pd.DataFrame(
+            {
+                "median": grouped.tokens.median(),
+                "largest": grouped.tokens.max(),
+                "stored": grouped.stored.median(),
+                "not thinnable": grouped.thinnable.apply(lambda part: int((~part).sum())),
+                "best scheme": grouped.best.agg(lambda part: part.mode().iloc[0]),
+            }
+        ).reset_index()
+
+    def memory(self, number_bytes: int = NUMBER_BYTES) -> Memory:
+        """Key-value memory; query heads that share keys need the largest of their budgets."""
+        frame = self.to_frame()
+        count = int(frame["head"].max()) + 1
+        frame["group"] = frame["head"] * self.groups // count
+        needed = frame.groupby(["layer", "group"])[["tokens", "stored"]].max()
+        unit = self.width * number_bytes
+        return Memory(
+            full=len(needed) * self.context * unit,
+            read=int(needed.tokens.sum()) * unit,
+            stored=int(needed.stored.sum()) * unit,
+        )
+
+    def samplers(self) -> dict[tuple[int, int], tuple[Any, int | None]]:
+        """Sampler and n of every head, as `attnlimit.models.subsample.subsampled` takes them."""
+        return {(budget.layer, budget.head): budget.sampler() for budget in self.heads}
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each head: best scheme, tokens, kind, and every scheme's certified tokens."""
+        rows = []
+        for budget in self.heads:
+            row: dict[str, Any] = {
+                "layer": budget.layer,
+                "head": budget.head,
+                "kind": budget.kind.name,
+                "best": budget.best,
+                "tokens": budget.tokens,
+                "typical": budget.schemes[budget.best].typical,
+                "stored": budget.stored,
+                "thinnable": budget.kind.thinnable,
+            }
+            row.update({name: scheme.certified for name, scheme in budget.schemes.items()})
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of a budget file (docs/plan.md describes it)."""
+        by_layer: dict[int, list[dict[str, Any]]] = {}
+        for budget in self.heads:
+            by_layer.setdefault(budget.layer, []).append(budget.to_dict())
+        return {
+            "schema": SCHEMA,
+            "source": self.source,
+            "epsilon": self.terms.epsilon,
+            "delta": self.terms.delta,
+            "quantile": self.terms.quantile,
+            "context": self.context,
+            "key_value_heads": self.groups,
+            "key_value_width": self.width,
+            "memory": vars(self.memory()),
+            "layers": [
+                {"layer": layer, "tokens": max(h["tokens"] for h in heads), "heads": heads}
+                for layer, heads in by_layer.items()
+            ],
+        }
+
+    def write(self, path: str | Path) -> Path:
+        """Write the budget file."""
+        from attnlimit.runs.files import write_atomically
+
+        target = Path(path)
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        write_atomically(target, text.encode())
+        return target
+
+    def __str__(self) -> str:
+        frame = self.to_frame()
+        terms = self.terms
+        stuck = frame[~frame.thinnable]
+        lines = [
+            f"budgets for a relative error of {terms.epsilon:g} with probability "
+            f"{1 - terms.delta:g}, {terms.quantile:.0%} of queries, context {self.context}",
+            f"  tokens by the best scheme: median {frame.tokens.median():.0f}, "
+            f"from {frame.tokens.min()} to {frame.tokens.max()}",
+            "  best scheme: "
+            + ", ".join(f"{name} {count}" for name, count in frame.best.value_counts().items()),
+            f"  not thinnable: {len(stuck)} of {len(frame)} heads",
+            f"  {self.memory()}",
+        ]
+        return "\n".join(lines)
+
+
+def read_plan(path: str | Path) -> Plan:
+    """Read a budget file."""
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{path} is not a budget file: {error}.") from None
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise BadInput(f"{path} is not a budget file of schema {SCHEMA}.")
+    return plan_from(content)
+
+
+def plan_from(content: dict[str, Any]) -> Plan:
+    """Rebuild a plan from the content of its budget file."""
+    terms = Terms(content["epsilon"], content["delta"], content["quantile"])
+    context = content["context"]
+    heads = tuple(
+        HeadBudget.from_dict(entry, layer["layer"], context, terms)
+        for layer in content["layers"]
+        for entry in layer["heads"]
+    )
+    return Plan(
+        heads, terms, context, content["key_value_heads"], content["key_value_width"],
+        content["source"],
+    )  # fmt: skip
+
+
+def plan_budgets(
+    capture: Capture,
+    terms: Terms,
+    *,
+    queries: int = QUERIES,
+    layers: Sequence[int] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """Budget every head of `capture` (or of some of its layers)."""
+    wanted = None if layers is None else {capture.check_layer(layer) for layer in layers}
+    chosen = [head for head in capture if wanted is None or head.layer in wanted]
+    found = []
+    for done, head in enumerate(chosen):
+        if progress is not None:
+            progress(done, len(chosen))
+        found.append(head_budget(head, terms, queries=queries))
+    return Plan(tuple(found), terms, len(capture), **shape_of(capture), source=_source(capture))
+
+
+def shape_of(capture: Capture) -> dict[str, int]:
+    """Key-value heads in a layer, and the numbers in a key and its value."""
+    first = next(iter(capture.layers.values()))
+    return {"groups": len(first.k), "width": int(first.k.shape[-1] + first.v.shape[-1])}
+
+
+def _source(capture: Capture) -> dict[str, Any]:
+    plain = (str, int, float, bool)
+    return {key: value for key, value in capture.source.items() if isinstance(value, plain)} | {
+        "layers": capture.depth,
+        "heads": capture.heads,
+        "tokens": int(np.int64(len(capture))),
+    }

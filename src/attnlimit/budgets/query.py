@@ -1,0 +1,161 @@
+"""How many tokens does one query need? The smallest n whose exact error fits the promise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from attnlimit import checks
+from attnlimit.budgets.terms import Terms
+from attnlimit.checks import Array
+from attnlimit.curve import NORMS, Curve
+from attnlimit.errors import BadInput
+from attnlimit.heads import Head
+from attnlimit.theory.exact import pointwise_error
+from attnlimit.theory.fluctuation import fluctuation
+from attnlimit.theory.limit import limit
+from attnlimit.tokens import Tokens
+
+MOST = 10**12
+GRID = 60
+REFINEMENT = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Budget:
+    """Tokens for each of m queries, and for the promised share of them.
+
+    Where even 10^12 tokens are not enough, the number is infinite.
+    """
+
+    terms: Terms
+    certified: Array  # (m,) by the exact law and Chebyshev
+    typical: Array  # (m,) by the delta method; no certificate
+    size: Array  # (m,) what the error is relative to
+    source: str
+
+    @property
+    def n(self) -> int:
+        """Certified tokens for the share `quantile` of the queries."""
+        needed = self.terms.over_queries(self.certified)
+        if not np.isfinite(needed):
+            raise BadInput(
+                f"No n up to {MOST:g} is certified for this share of queries: they are frozen. "
+                "Ask for a larger epsilon, a larger delta or a smaller quantile."
+            )
+        return int(needed)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each query."""
+        return pd.DataFrame(
+            {
+                "query": np.arange(len(self.certified)),
+                "certified": self.certified,
+                "typical": self.typical,
+                "size": self.size,
+            }
+        )
+
+    def __str__(self) -> str:
+        terms = self.terms
+        certified, typical = (terms.over_queries(a) for a in (self.certified, self.typical))
+        return (
+            f"relative error {terms.epsilon:g} with probability {1 - terms.delta:g} for "
+            f"{terms.quantile:.0%} of {len(self.certified)} queries ({self.source}): "
+            f"{certified:.6g} tokens certified, {typical:.6g} typical"
+        )
+
+
+def curve_budget(curve: Curve, terms: Terms, *, size: float = 1.0) -> Budget:
+    """Smallest n of a curve whose error fits, relative to `size`; straight lines in log-log.
+
+    A mean squared error goes through Chebyshev's inequality, an expected norm through Markov's. A
+    measured curve counts with two standard errors added, and certifies no more than that.
+    """
+    scale = checks.positive(size, "size")
+    if len(curve.n) < 1:
+        raise BadInput("The curve is empty.")
+    order = np.argsort(curve.n)
+    value = (curve.value + 2 * curve.stderr)[order]
+    n = curve.n[order].astype(np.float64)
+    if curve.statistic in NORMS:
+        tolerances = [terms.delta * terms.epsilon * scale, terms.typical * scale]
+    else:
+        tolerances = [(terms.certified * scale) ** 2, (terms.typical * scale) ** 2]
+    found = [_crossing(n, value, tolerance) for tolerance in tolerances]
+    return Budget(
+        terms, np.array([found[0]]), np.array([found[1]]), np.array([scale]), curve.method
+    )
+
+
+def _crossing(n: Array, value: Array, tolerance: float) -> float:
+    within = value <= tolerance
+    if not within[-1]:
+        raise BadInput(
+            f"The curve ends at n = {n[-1]:.0f} with an error of {value[-1]:.3g}, above the "
+            f"{tolerance:.3g} that is needed; compute it for larger n."
+        )
+    start = len(n) - int(np.cumprod(within[::-1]).sum())
+    if start == 0:
+        return float(n[0])
+    left, right = start - 1, start
+    share = np.log(value[left] / tolerance) / np.log(value[left] / max(value[right], 1e-300))
+    return float(np.ceil(n[left] * (n[right] / n[left]) ** share - 1e-9))
+
+
+def query_budget(
+    head: Head, tokens: Tokens, x: ArrayLike, terms: Terms, *, size: float | None = None
+) -> Budget:
+    """Budget of each query x: the smallest n with E|Gamma_n - Gamma|^2 <= delta eps^2 |Gamma|^2.
+
+    The number is exact: the law is evaluated at it and at its neighbour. `size` replaces |Gamma|.
+    """
+    queries = np.atleast_2d(checks.real_array(x, "x"))
+    sizes = np.linalg.norm(limit(head, tokens)(queries), axis=-1)
+    if size is not None:
+        sizes = np.full(len(queries), checks.positive(size, "size"))
+    elif (sizes < 1e-12 * max(float(sizes.max()), 1e-300)).any() or not sizes.any():
+        place = int(np.argmin(sizes))
+        raise BadInput(
+            f"The limit is zero at query {place}, so that a relative error means nothing there; "
+            "give size, what the error is to be compared with."
+        )
+    spread = fluctuation(head, tokens, queries).covariance
+    finite = np.isfinite(spread).all((-1, -2))
+    typical = np.full(len(queries), np.inf)
+    if finite.any():
+        trace = np.trace(spread[finite], axis1=-2, axis2=-1)
+        square = (spread[finite] ** 2).sum((-1, -2))
+        typical[finite] = np.maximum(np.ceil(terms.normal_tokens(trace, square, sizes[finite])), 2)
+    grid = np.unique(np.geomspace(2, MOST, GRID).astype(np.int64))
+    errors = pointwise_error(head, tokens, queries, grid).mse
+    certified = [
+        _smallest(head, tokens, query, grid, error, (terms.certified * scale) ** 2)
+        for query, error, scale in zip(queries, errors, sizes, strict=True)
+    ]
+    return Budget(terms, np.array(certified), typical, sizes, "exact law")
+
+
+def _smallest(
+    head: Head, tokens: Tokens, query: Array, n: NDArray[np.int64], error: Array, tolerance: float
+) -> float:
+    """Narrow the interval between an n that is too small and one that is enough to neighbours."""
+    within = error <= tolerance
+    if not within[-1]:
+        return float("inf")
+    start = len(n) - int(np.cumprod(within[::-1]).sum())
+    if start == 0:
+        return float(n[0])
+    low, high = int(n[start - 1]), int(n[start])
+    while high - low > 1:
+        inner = np.unique(np.linspace(low, high, REFINEMENT).astype(np.int64))[1:-1]
+        mse = pointwise_error(head, tokens, query, inner).mse[0]
+        enough = inner[mse <= tolerance]
+        short = inner[mse > tolerance]
+        high = int(enough.min()) if len(enough) else high
+        below = short[short < high]
+        low = int(below.max()) if len(below) else low
+    return float(high)

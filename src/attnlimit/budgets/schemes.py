@@ -1,0 +1,162 @@
+"""How wrong is each way of keeping tokens, against how many it keeps? Exact, query by query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from attnlimit.checks import Array
+from attnlimit.models.captured import CapturedHead
+from attnlimit.models.schemes import scheme_of
+from attnlimit.montecarlo.samplers import Iid, Keep, SinksAndRecent, TopK, Window
+from attnlimit.theory.population import population_law
+from attnlimit.theory.schemes import kept_law
+
+SINKS = 4
+LONGEST = 100
+"""How many times the context the i.i.d. law is followed, for longer contexts."""
+
+SAMPLE_GRID = 24
+MIXED_GRID = 7
+
+
+@dataclass(frozen=True, eq=False)
+class SchemeErrors:
+    """Relative root mean square error of one scheme at R queries, against the tokens it keeps.
+
+    Nothing is random in a scheme that draws nothing (`drawn` false): its error is a number.
+    """
+
+    scheme: str
+    n: NDArray[np.int64]  # (G,)
+    error: Array  # (R, G)
+    drawn: bool
+    again: Callable[[int], Array]  # n -> (R,) error, evaluated and not interpolated
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """Some queries of a captured head, with all they see."""
+
+    head: CapturedHead
+    rows: Tensor  # (R,) their places
+    scores: Tensor  # (R, N) float64
+    values: Tensor  # (N, d_v) float64
+    weights: Tensor  # (R, N)
+    output: Tensor  # (R, d_v)
+    size: Array  # (R,) |Gamma|
+
+    @classmethod
+    def of(cls, head: CapturedHead, most: int) -> Queries:
+        """At most `most` queries, evenly spread; the later half of a causal model's."""
+        first = 0 if head.mask.full else len(head) // 2
+        places = np.linspace(first, len(head) - 1, min(len(head) - first, most))
+        rows = torch.from_numpy(np.unique(places.astype(np.int64)))
+        scores, values = head.scores(rows).double(), head.v.double()
+        weights = torch.softmax(scores, -1)
+        output = weights @ values
+        return cls(head, rows, scores, values, weights, output, output.norm(dim=1).numpy())
+
+    def relative(self, error: Tensor) -> Array:
+        """`error` (R, G) over the size of each query's output."""
+        return (error / torch.from_numpy(self.size)[:, None].clamp_min(1e-300)).numpy()
+
+
+def all_schemes(queries: Queries) -> dict[str, SchemeErrors]:
+    """Every scheme at these queries: sample, top-k, local, and top-k with a weighted sample."""
+    found = [sample(queries), top(queries), local(queries), mixed(queries)]
+    return {errors.scheme: errors for errors in found}
+
+
+def sampler_for(scheme: str, n: int, *, full: bool) -> tuple[Any, int | None]:
+    """Return the sampler, and its n if it takes one, that keeps `n` tokens by `scheme`."""
+    if scheme == "sample":
+        return Iid(), n
+    if scheme == "top-k":
+        return TopK(n), None
+    if scheme == "local":
+        return (Window(n) if full else SinksAndRecent(SINKS, max(0, n - SINKS))), None
+    return Keep(TopK(max(1, n // 2)), sample=n - max(1, n // 2), weighted=True), None
+
+
+def sample(queries: Queries) -> SchemeErrors:
+    """n keys drawn with replacement, alike for every key; followed past the context."""
+    size = len(queries.head)
+    n = np.unique(np.geomspace(2, LONGEST * size, SAMPLE_GRID).astype(np.int64))
+
+    def at(counts: NDArray[np.int64]) -> Array:
+        law = population_law(queries.scores, queries.values, counts)
+        return queries.relative(torch.from_numpy(np.sqrt(np.maximum(law.mse, 0))))
+
+    return SchemeErrors("sample", n, at(n), True, lambda k: at(np.array([max(2, k)]))[:, 0])
+
+
+def top(queries: Queries) -> SchemeErrors:
+    """The k keys of the highest score, for every k at once."""
+    weights, order = torch.sort(queries.weights, dim=1, descending=True)
+    error = torch.stack(
+        [
+            _partial_error(torch.cumsum(w, 0), torch.cumsum(w[:, None] * queries.values[o], 0), out)
+            for w, o, out in zip(weights, order, queries.output, strict=True)
+        ]
+    )
+    return _kept("top-k", queries, error)
+
+
+def local(queries: Queries) -> SchemeErrors:
+    """The keys around the query; for a causal model the first four and the last before it."""
+    size = len(queries.head)
+    weighted = queries.weights[..., None] * queries.values  # (R, N, d_v)
+    zero = torch.zeros(1, queries.values.shape[1] + 1, dtype=torch.double)
+    kept = torch.arange(1, size + 1)
+    error = []
+    for row, w, wv, out in zip(
+        queries.rows, queries.weights, weighted, queries.output, strict=True
+    ):
+        sums = torch.cat([zero, torch.cumsum(torch.cat([wv, w[:, None]], 1), 0)])
+        if queries.head.mask.full:
+            start = torch.minimum((row - kept // 2).clamp_min(0), size - kept)
+            total = sums[start + kept] - sums[start]
+        else:
+            sinks = sums[min(SINKS, size)]
+            start = torch.maximum(row + 1 - (kept - SINKS).clamp_min(0), torch.tensor(SINKS))
+            recent = sums[row + 1] - sums[torch.minimum(start, row + 1)]
+            total = sinks + torch.where((kept > SINKS)[:, None], recent, 0.0)
+        error.append(_partial_error(total[:, -1], total[:, :-1], out))
+    return _kept("local", queries, torch.stack(error))
+
+
+def mixed(queries: Queries) -> SchemeErrors:
+    """Half the tokens the best keys, half a weighted sample of the rest."""
+    size = len(queries.head)
+    n = np.unique(
+        np.concatenate([np.geomspace(2, size // 2, MIXED_GRID), [size * 3 // 4, size]])
+    ).astype(np.int64)
+
+    def at(count: int) -> Array:
+        sampler, _ = sampler_for("top-k + sample", count, full=True)
+        chance = scheme_of(sampler).probabilities(queries.scores, queries.rows)
+        law = kept_law(queries.scores, queries.values, chance, weighted=True)
+        return queries.relative(torch.from_numpy(np.sqrt(np.maximum(law.mse, 0)))[:, None])[:, 0]
+
+    error = np.stack([at(int(count)) for count in n], axis=1)
+    return SchemeErrors("top-k + sample", n, error, True, at)
+
+
+def _partial_error(mass: Tensor, sums: Tensor, output: Tensor) -> Tensor:
+    """|sums / mass - output| for each amount kept; infinite where nothing with weight is kept."""
+    share = mass.clamp_min(1e-300)[:, None]
+    error = (sums / share - output).norm(dim=1)
+    return torch.where(mass > 1e-12, error, torch.inf)
+
+
+def _kept(name: str, queries: Queries, error: Tensor) -> SchemeErrors:
+    relative = queries.relative(error)
+    n = np.arange(1, relative.shape[1] + 1)
+    return SchemeErrors(name, n, relative, False, lambda k: relative[:, min(k, len(n)) - 1])

