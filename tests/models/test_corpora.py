@@ -58,5 +58,5 @@ def test_bad_sources_are_one_sentence(tmp_path, monkeypatch):
         read_corpus("-")
     monkeypatch.setattr("sys.stdin", io.StringIO("text"))
     corpus = read_corpus("-")
-    with pytest.raises(BadInput, match="there is no number 7"):
+    with pytest.raises(BadInput, match="There is no number 7"):
         corpus[7]

@@ -83,6 +83,12 @@ def test_what_cannot_be_loaded_is_one_sentence(folder, tmp_path, monkeypatch):
         load(folder)
 
 
+def test_a_hub_id_offline_is_one_sentence(monkeypatch):
+    monkeypatch.setattr("attnlimit.models.load._hub_reachable", lambda: False)
+    with pytest.raises(BadInput, match="neither a bundled name .* cannot be reached from here"):
+        load("nobody/no-such-model")
+
+
 def test_transformers_is_not_imported_with_the_package():
     import subprocess
     import sys

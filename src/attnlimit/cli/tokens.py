@@ -33,7 +33,7 @@ def tokens(
     """Shade a text by the influence of each token, and test what keeping tokens is worth."""
     from attnlimit import checks
     from attnlimit.models import capture, load, read_corpus
-    from attnlimit.models.selection import selection_error
+    from attnlimit.models.selection import RULES, selection_error
     from attnlimit.report.model_figures import token_page
     from attnlimit.runs.files import write_atomically
 
@@ -78,7 +78,8 @@ def tokens(
         print_json({"page": out, "where": where, "tokens": len(captured), "top": top, "kept": kept})
         return
     print_table(top, f"Most influential of {len(captured)} tokens, {where}")
-    wide = kept.pivot(index="rule", columns="n", values="output_error").reset_index()
+    wide = kept.pivot(index="rule", columns="n", values="output_error")
+    wide = wide.loc[list(RULES)].reset_index()
     wide.columns = pd.Index(["kept by", *(f"n = {n}" for n in sizes)])
     print_table(wide, "Relative error of the outputs when all queries see only n tokens")
     console().print(f"page  {out}", markup=False)

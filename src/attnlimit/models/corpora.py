@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,9 +48,16 @@ class Corpus:
             for document in self.documents:
                 if document.title.lower() == key.lower():
                     return document
-            raise BadInput(f"{self.source} has no document {key!r}; `titles` lists them.")
+            close = get_close_matches(key, self.titles, n=3, cutoff=0.3) or self.titles[:3]
+            raise BadInput(
+                f"{self.source} has no document {key!r}; it has {len(self)}, "
+                f"such as {', '.join(close)}."
+            )
         if not -len(self) <= key < len(self):
-            raise BadInput(f"{self.source} has {len(self)} documents, there is no number {key}.")
+            raise BadInput(
+                f"There is no number {key} in {self.source}, documents are numbered "
+                f"0 to {len(self) - 1}."
+            )
         return self.documents[key]
 
     @property

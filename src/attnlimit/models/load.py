@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import socket
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 
@@ -211,20 +213,38 @@ def _load_folder(folder: Path) -> LoadedModel:
 
 def _load_hub(name: str) -> LoadedModel:
     transformers = transformers_library()
+    online = _hub_reachable()
     try:
-        transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        transformers.AutoConfig.from_pretrained(
+            name, trust_remote_code=False, local_files_only=not online
+        )
     except (OSError, ValueError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")
+        if not online:
+            reason = "the hub cannot be reached from here and it is not in the local cache"
         raise BadInput(
             f"There is no model {name!r} here: it is neither a bundled name "
             f"({', '.join(BUNDLED)}) nor a folder, and as a hub id it failed: {reason}."
         ) from None
-    model, tokenizer = _read(name, name, local=False)
+    model, tokenizer = _read(name, name, local=not online)
     digest = hashlib.sha256()
     for key, value in sorted(model.state_dict().items()):
         digest.update(key.encode())
         digest.update(value.contiguous().numpy().tobytes())
     return LoadedModel(name, model, tokenizer, digest.hexdigest(), f"hub id {name}")
+
+
+def _hub_reachable() -> bool:
+    """Whether the hub's name resolves; its own client retries for half a minute before it says."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
+    except OSError:
+        return False
+    return True
 
 
 def _read(source: Path | str, name: str, local: bool = True) -> tuple[Any, Any | None]:
@@ -241,7 +261,7 @@ def _read(source: Path | str, name: str, local: bool = True) -> tuple[Any, Any |
         raise BadInput(f"The model {name} cannot be loaded: {reason}.") from None
     model.eval().requires_grad_(False)
     check_weights(model, name)
-    if local and not any((Path(source) / file).is_file() for file in TOKENIZER_FILES):
+    if isinstance(source, Path) and not any((source / file).is_file() for file in TOKENIZER_FILES):
         return model, None  # transformers would make up an empty one that reads no word
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
