@@ -112,6 +112,8 @@ def test_reproduce_then_runs(capsys, monkeypatch, tmp_path, small):
     listed = json.loads(run(capsys, "runs", "list", *out_option, "--json")[1])
     assert [row["state"] for row in listed] == ["finished"]
     assert "finished" in run(capsys, "runs", "list", *out_option)[1]
+    monkeypatch.chdir(tmp_path)
+    assert "There are no runs in runs" in run(capsys, "runs")[1]
     shown = json.loads(run(capsys, "runs", "show", "clt", *out_option, "--json")[1])
     assert shown["config"]["replicates"] == 20
     assert "replicates: 20" in run(capsys, "runs", "show", "clt", *out_option)[1]

@@ -85,8 +85,8 @@ def _show(
 def _list(json: bool) -> None:
     from attnlimit.experiments import EXPERIMENTS, load
 
-    frame = pd.DataFrame({"name": EXPERIMENTS, "title": [load(name).title for name in EXPERIMENTS]})
-    frame["name"] = list(EXPERIMENTS)
+    rows = [{"name": name, "title": load(name).title} for name in EXPERIMENTS]
+    frame = pd.DataFrame(rows)
     if json:
         print_json(frame)
     else:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import pandas as pd
 import typer
 
 from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.errors import BadInput
+
+if TYPE_CHECKING:
+    from attnlimit.runs import RunFolder
 
 Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -19,11 +22,18 @@ Name = Annotated[str, typer.Argument(help="A run's name, or its beginning.")]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the root."""
-    runs = typer.Typer(help="List, show and remove run folders.", no_args_is_help=True)
+    runs = typer.Typer(help="List, show and remove run folders.", invoke_without_command=True)
+    runs.callback()(by_default)
     runs.command("list")(list_runs)
     runs.command("show")(show)
     runs.command("remove")(remove)
     app.add_typer(runs, name="runs")
+
+
+def by_default(context: typer.Context) -> None:
+    """List, show and remove run folders."""
+    if context.invoked_subcommand is None:
+        list_runs()
 
 
 def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
@@ -94,7 +104,7 @@ def remove(
         console().print(f"Removed {folder.path}.")
 
 
-def _find(name: str, out: Path):  # type: ignore[no-untyped-def]
+def _find(name: str, out: Path) -> RunFolder:
     from attnlimit.runs import RunFolder
 
     matches = [path.parent for path in out.glob("*/run.json") if path.parent.name.startswith(name)]
