@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -84,15 +86,12 @@ def test_what_cannot_be_loaded_is_one_sentence(folder, tmp_path, monkeypatch):
 
 
 def test_a_hub_id_offline_is_one_sentence(monkeypatch):
-    monkeypatch.setattr("attnlimit.models.load._hub_reachable", lambda: False)
-    with pytest.raises(BadInput, match="neither a bundled name .* cannot be reached from here"):
+    monkeypatch.setattr(sys.modules["attnlimit.models.load"], "_hub_reachable", lambda: False)
+    with pytest.raises(BadInput, match="the hub cannot be reached from here"):
         load("nobody/no-such-model")
 
 
 def test_transformers_is_not_imported_with_the_package():
-    import subprocess
-    import sys
-
     code = "import sys, attnlimit; sys.exit('transformers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert load is load_function
