@@ -20,7 +20,7 @@ def _config(paper: bool) -> Config:
         "variance": 0.1,
         "scales": [float(f"{value:.4g}") for value in np.geomspace(0.05, 50, 12)],
         "n": temperatures.grid(1000, 30000, 12) if paper else temperatures.grid(500, 6000, 8),
-        "replicates": 320 if paper else 100,
+        "replicates": 400 if paper else 100,
         "block": 20 if paper else 25,
     }
 
