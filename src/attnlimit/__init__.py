@@ -43,6 +43,7 @@ from attnlimit.theory import (
     gaussian_law,
     hardmax_error,
     horizon,
+    kept_error,
     limit,
     mean_covariance,
     mean_influence,
@@ -111,6 +112,7 @@ __all__ = [
     "gaussian_law",
     "hardmax_error",
     "horizon",
+    "kept_error",
     "limit",
     "mean_covariance",
     "mean_influence",
@@ -125,7 +127,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> ModuleType:
-    """Import the room of real transformers when it is first asked for."""
-    if name == "models":
-        return import_module("attnlimit.models")
+    """Import the rooms of real transformers and of sparse tokens when first asked for."""
+    if name in ("models", "sparse"):
+        return import_module(f"attnlimit.{name}")
     raise AttributeError(f"module 'attnlimit' has no attribute {name!r}")

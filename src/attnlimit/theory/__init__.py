@@ -17,6 +17,7 @@ from attnlimit.theory.schedule import (
     best_temperature,
     schedule_error,
 )
+from attnlimit.theory.schemes import SchemeError, kept_error
 from attnlimit.theory.uniform import UniformBound, uniform_bound
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Rate",
     "Regimes",
     "ScheduleError",
+    "SchemeError",
     "UniformBound",
     "best_temperature",
     "cooling_error",
@@ -38,6 +40,7 @@ __all__ = [
     "gaussian_law",
     "hardmax_error",
     "horizon",
+    "kept_error",
     "limit",
     "mean_covariance",
     "mean_influence",
