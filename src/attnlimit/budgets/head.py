@@ -186,12 +186,20 @@ def _smallest(
     if start == 0:
         return float(errors.n[0])
     low, high = int(errors.n[start - 1]), int(errors.n[start])
+    above, below = (terms.over_queries(errors.error[:, k]) for k in (start - 1, start))
+    turn = 0
     while high - low > max(1.0, precision * high):
         middle = (low + high) // 2
-        if terms.over_queries(errors.again(middle)) <= tolerance:
-            high = middle
+        if turn % 3 < 2 and 0 < below < tolerance < above < np.inf:  # aim at the crossing
+            share = np.log(above / tolerance) / np.log(above / below)
+            # A little to the side that was guessed last, so that the interval closes from both.
+            middle = int(np.clip(low * (high / low) ** share + turn % 2, low + 1, high - 1))
+        turn += 1
+        error = terms.over_queries(errors.again(middle))
+        if error <= tolerance:
+            high, below = middle, error
         else:
-            low = middle
+            low, above = middle, error
     return float(high)
 
 

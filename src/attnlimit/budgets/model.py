@@ -186,6 +186,7 @@ def plan_budgets(
     *,
     queries: int = QUERIES,
     layers: Sequence[int] | None = None,
+    source: dict[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
     """Budget every head of `capture` (or of some of its layers)."""
@@ -196,7 +197,9 @@ def plan_budgets(
         if progress is not None:
             progress(done, len(chosen))
         found.append(head_budget(head, terms, queries=queries))
-    return Plan(tuple(found), terms, len(capture), **shape_of(capture), source=_source(capture))
+    return Plan(
+        tuple(found), terms, len(capture), **shape_of(capture), source=source or _source(capture)
+    )
 
 
 def shape_of(capture: Capture) -> dict[str, int]:

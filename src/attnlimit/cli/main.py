@@ -15,6 +15,10 @@ from attnlimit.errors import AttnlimitError
 
 # Modules with a `register(app)`; a new command is one file and one line here.
 COMMANDS = (
+    "attnlimit.cli.demo",
+    "attnlimit.cli.measure",
+    "attnlimit.cli.plan",
+    "attnlimit.cli.report",
     "attnlimit.cli.reproduce",
     "attnlimit.cli.runs",
     "attnlimit.cli.bench",

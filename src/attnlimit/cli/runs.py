@@ -64,7 +64,7 @@ def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
 
 def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     """Show one run: its configuration, and its table when it is finished."""
-    folder = _find(name, out)
+    folder = find_run(name, out)
     record = folder.record()
     table = None
     if folder.finished:
@@ -93,7 +93,7 @@ def remove(
     json: AsJson = False,
 ) -> None:
     """Remove one run folder and everything in it."""
-    folder = _find(name, out)
+    folder = find_run(name, out)
     if not yes and not json:
         typer.confirm(f"Remove {folder.path}?", abort=True)
     with folder.lock():
@@ -104,7 +104,8 @@ def remove(
         console().print(f"Removed {folder.path}.")
 
 
-def _find(name: str, out: Path) -> RunFolder:
+def find_run(name: str, out: Path) -> RunFolder:
+    """Return the run under `out` whose name begins with `name`."""
     from attnlimit.runs import RunFolder
 
     matches = [path.parent for path in out.glob("*/run.json") if path.parent.name.startswith(name)]

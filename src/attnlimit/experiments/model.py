@@ -94,6 +94,11 @@ def _captured(model: str, ids: tuple[int, ...], layers: tuple[int, ...]) -> Capt
     return capture(model_named(model), list(ids), layers=layers)
 
 
+def capture_for(config: Config) -> Capture:
+    """Capture what a run's configuration names, once in a process."""
+    return _captured(config["model"], tuple(config["ids"]), tuple(config["layers"]))
+
+
 def _config(paper: bool) -> Config:
     return model_config(replicates=500 if paper else 100)
 
@@ -107,7 +112,7 @@ def _shards(config: Config) -> list[Shard]:
 
 
 def _compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    found = _captured(shard["model"], tuple(shard["ids"]), tuple(shard["layers"]))
+    found = capture_for(shard)
     place: dict[str, Any] = {"layer": shard["layer"], "head": shard["head"]}
     terms = Terms(shard["epsilon"], shard["delta"], shard["quantile"])
     queries = Queries.of(found[shard["layer"], shard["head"]], shard["queries"])

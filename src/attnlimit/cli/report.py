@@ -1,0 +1,61 @@
+"""`attnlimit report` and `attnlimit compare`: pages of runs, one or two at a time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from attnlimit.cli.show import console, print_json
+from attnlimit.errors import BadInput
+
+Run = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
+Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
+Page = Annotated[Path | None, typer.Option("--page", help="Where the page goes.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the root."""
+    app.command("report", no_args_is_help=True)(report)
+    app.command("compare", no_args_is_help=True)(compare)
+
+
+def report(run: Run, out: Root = Path("runs"), page: Page = None, json: AsJson = False) -> None:
+    """Build the page of a finished run again."""
+    from attnlimit.report.run_page import write_report
+
+    _say(write_report(_find(run, out), page), json)
+
+
+def compare(
+    first: Run,
+    second: Run,
+    out: Root = Path("runs"),
+    page: Page = None,
+    json: AsJson = False,
+) -> None:
+    """Put two runs of one kind side by side: two models, two texts, two settings."""
+    from attnlimit.report.compare_page import write_comparison
+
+    target = Path("report/compare.html") if page is None else page
+    _say(write_comparison(_find(first, out), _find(second, out), target), json)
+
+
+def _find(name: str, out: Path) -> Any:
+    from attnlimit.cli.runs import find_run
+    from attnlimit.runs import RunFolder
+
+    if not name:
+        raise BadInput("Which run? `attnlimit runs list` names them.")
+    if (Path(name) / "run.json").is_file():
+        return RunFolder.open(Path(name))
+    return find_run(name, out)
+
+
+def _say(path: Path, json: bool) -> None:
+    if json:
+        print_json({"page": path})
+    else:
+        console().print(f"report  {path.resolve()}", soft_wrap=True, markup=False)

@@ -1,0 +1,127 @@
+"""How do two runs differ? Their figures and numbers side by side, head by head where they match."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.errors import BadInput
+from attnlimit.experiments import load
+from attnlimit.experiments.model import plan_of
+from attnlimit.report.page import document, escape, provenance, table, write_page
+from attnlimit.report.run_page import figure_data, figure_html
+from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.runs import RunFolder
+
+
+def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
+    """Write the page that compares two finished runs of one experiment."""
+    records = [first.record(), second.record()]
+    names = [record["experiment"] for record in records]
+    if names[0] != names[1]:
+        raise BadInput(
+            f"Only runs of one kind can be compared; these are {names[0]!r} and {names[1]!r}."
+        )
+    curves = [first.curves(), second.curves()]
+    labels = _labels(records, [first, second])
+    if names[0] == "model":
+        figures, numbers = _models(records, curves, labels)
+    else:
+        experiment = load(names[0])
+        figures = [
+            experiment.figure(record["config"], found)
+            for record, found in zip(records, curves, strict=True)
+        ]
+        numbers = [
+            (label, experiment.table(record["config"], found))
+            for label, record, found in zip(labels, records, curves, strict=True)
+        ]
+    sections = "".join(figure_html(figure, k) for k, figure in enumerate(figures))
+    tables = "".join(
+        f"<section><h2>{escape(label)}</h2><div class='scroll'>{table(frame)}</div></section>"
+        for label, frame in numbers
+    )
+    origin = "".join(f"<p class='note'>{provenance(record)}</p>" for record in records)
+    body = (
+        f"<header><p class='eyebrow'>attnlimit · compare {escape(names[0])}</p>"
+        f"<h1>{escape(labels[0])} beside {escape(labels[1])}</h1></header>"
+        f"<main>{sections}{tables}<section><h2>Runs</h2>{origin}</section></main><footer></footer>"
+    )
+    data = {"figures": [figure_data(figure) for figure in figures]}
+    return write_page(target, document("attnlimit: two runs", body, data, ["run.js"]))
+
+
+def _labels(records: list[dict[str, Any]], folders: list[RunFolder]) -> list[str]:
+    configs = [record["config"] for record in records]
+    if all("model" in config and "text" in config for config in configs):
+        found = [f"{c['model']} on {c['text'].removeprefix('wikipedia:')}" for c in configs]
+        if found[0] != found[1]:
+            return found
+    return [folder.path.name for folder in folders]
+
+
+def _models(
+    records: list[dict[str, Any]], curves: list[pd.DataFrame], labels: list[str]
+) -> tuple[list[FigureSpec], list[tuple[str, pd.DataFrame]]]:
+    frames, rows = [], []
+    for record, found, label in zip(records, curves, labels, strict=True):
+        plan = plan_of(record["config"], found)
+        horizon = found[found.part == "horizon"][["layer", "head", "value"]]
+        frame = plan.to_frame().merge(horizon.rename(columns={"value": "horizon"}))
+        frames.append(frame.assign(share=frame.tokens / plan.context))
+        memory = plan.memory()
+        rows.append(
+            {
+                "run": label,
+                "heads": len(frame),
+                "context": plan.context,
+                "tokens, median": frame.tokens.median(),
+                "share of context": frames[-1].share.median(),
+                "horizon, median": frame.horizon.median(),
+                "not thinnable": int((~frame.thinnable).sum()),
+                "read by a query": memory.read / memory.full,
+                "stored": memory.stored / memory.full,
+            }
+        )
+    panels = [
+        Panel(
+            "Share of the context that heads need, sorted",
+            "share of heads",
+            "tokens needed / context",
+            tuple(
+                Series(
+                    (np.arange(len(frame)) + 0.5) / len(frame),
+                    np.sort(frame.share),
+                    "line",
+                    label,
+                    group=label,
+                )
+                for frame, label in zip(frames, labels, strict=True)
+            ),
+            x_scale="linear",
+            y_scale="linear",
+        )
+    ]
+    numbers = [("Summary", pd.DataFrame(rows))]
+    both = frames[0].merge(frames[1], on=["layer", "head"], suffixes=(" 1", " 2"))
+    if len(both) == len(frames[0]) == len(frames[1]):
+        for key, name in (("share", "Tokens needed / context"), ("horizon", "Horizon H")):
+            one, two = both[f"{key} 1"], both[f"{key} 2"]
+            ends = [min(one.min(), two.min()), max(one.max(), two.max())]
+            series = (
+                Series(ends, ends, "dotted", "equal", group="equal"),
+                Series(one, two, "points", "heads", group="heads"),
+            )
+            scale = "log" if key == "horizon" else "linear"
+            panels.append(
+                Panel(f"{name}, head by head", labels[0], labels[1], series, scale, scale)
+            )
+        both["difference"] = both["tokens 2"] - both["tokens 1"]
+        moved = both.reindex(both.difference.abs().sort_values(ascending=False).index)[
+            ["layer", "head", "kind 1", "kind 2", "tokens 1", "tokens 2", "difference"]
+        ]
+        numbers.append(("Heads that differ most", moved.head(20)))
+    return [FigureSpec("Two runs", tuple(panels))], numbers

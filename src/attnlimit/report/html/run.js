@@ -1,0 +1,46 @@
+"use strict";
+// Pages of other runs: figures described in Python, drawn in this page's colours.
+const DASH = { line: "solid", dashed: "dash", dotted: "dot" };
+const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--soft", "--ink"];
+const shade = (k, count) => {
+  if (count <= COLOURS.length) return css(COLOURS[k]);
+  const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
+  const place = (k / Math.max(count - 1, 1)) * (stops.length - 1.001);
+  const low = Math.floor(place);
+  return `rgb(${stops[low].map((v, j) => Math.round(v + (place - low) * (stops[low + 1][j] - v)))})`;
+};
+function traces(panel) {
+  const groups = [...new Set(panel.series.map((s) => s.group))];
+  return panel.series.map((s) => {
+    const colour = shade(groups.indexOf(s.group), groups.length);
+    const shared = { name: plotText(s.label || ""), showlegend: Boolean(s.label), legendgroup: String(s.group) };
+    if (s.style === "band") {
+      return Object.assign(shared, { x: [...s.x, ...[...s.x].reverse()],
+        y: [...s.upper, ...[...s.lower].reverse()], fill: "toself", mode: "lines", hoverinfo: "skip",
+        line: { width: 0 }, fillcolor: colour, opacity: 0.2 });
+    }
+    if (s.style === "points") {
+      const bars = s.error ? { array: s.error, color: colour, thickness: 1.2, width: 3 } : undefined;
+      return Object.assign(shared, { x: s.x, y: s.y, error_y: bars, mode: "markers",
+        marker: { color: colour, size: 7 } });
+    }
+    return Object.assign(shared, { x: s.x, y: s.y, mode: "lines",
+      line: { color: colour, width: 2, dash: DASH[s.style] } });
+  });
+}
+function drawFigures() {
+  DATA.figures.forEach((figure, f) => figure.panels.forEach((panel, k) => {
+    const scale = (kind, title, limits, values) => {
+      const range = limits ? limits.map((v) => (kind === "log" ? Math.log10(v) : v)) : undefined;
+      const extra = range ? { range } : {};
+      return kind === "log" ? logAxis(plotText(title), values, extra) : axis(plotText(title), extra);
+    };
+    const all = (...keys) => panel.series.flatMap((s) => keys.flatMap((key) => s[key] || []));
+    plot(`figure-${f}-${k}`, traces(panel),
+      scale(panel.x_scale, panel.x_label, panel.x_limits, all("x")),
+      scale(panel.y_scale, panel.y_label, panel.y_limits, all("y", "lower", "upper")));
+  }));
+}
+drawFigures();
+drawn.set("page", drawFigures);
+document.body.dataset.ready = "yes";

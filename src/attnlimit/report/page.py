@@ -1,0 +1,129 @@
+"""How is a page put together? One HTML file that needs no network, with every text escaped."""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+import os
+from collections.abc import Iterable
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from plotly.offline import get_plotlyjs
+
+import attnlimit
+from attnlimit.runs.files import write_atomically
+
+# Nothing may be fetched: a page that tries is stopped by the browser.
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:"
+)
+
+
+def escape(value: Any) -> str:
+    """Text for the inside of an element or an attribute."""
+    return html.escape(str(value), quote=True)
+
+
+def asset(name: str) -> str:
+    """Return a template, style sheet or script that comes with the package."""
+    return files("attnlimit.report").joinpath("html").joinpath(name).read_text(encoding="utf-8")
+
+
+def embedded(data: Any) -> str:
+    """JSON that cannot end the script element it stands in."""
+    text = json.dumps(plain(data), separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def plain(value: Any) -> Any:
+    """Numbers as JSON knows them, rounded to what can be seen; NaN and infinities become null."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, np.ndarray, pd.Series)):
+        return [plain(item) for item in value]
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    if isinstance(value, (int, np.integer)):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(f"{value:.5g}") if math.isfinite(value) else None
+    return value if value is None else str(value)
+
+
+def fill(template: str, **parts: str) -> str:
+    """Fill a template from the package; the parts must be HTML already."""
+    return Template(asset(template)).substitute(parts)
+
+
+def document(title: str, body: str, data: Any, scripts: Iterable[str]) -> str:
+    """Return the whole page, Plotly embedded once."""
+    library = get_plotlyjs().replace("</script", "<\\/script")
+    code = "\n".join(f"<script>{asset(script)}</script>" for script in ("theme.js", *scripts))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta name="generator" content="attnlimit {escape(attnlimit.__version__)}">\n'
+        f"<title>{escape(title)}</title>\n<style>{asset('page.css')}</style>\n</head>\n<body>\n"
+        f"{body}\n<noscript><p class='warning'>The map and the curves of this page need "
+        "JavaScript; nothing is fetched from any network.</p></noscript>\n"
+        f'<script type="application/json" id="data">{embedded(data)}</script>\n'
+        f'<script id="plotly">{library}</script>\n{code}\n</body>\n</html>\n'
+    )
+
+
+def table(frame: pd.DataFrame) -> str:
+    """A table; words left, numbers right."""
+    words = [not pd.api.types.is_numeric_dtype(frame[column]) for column in frame.columns]
+    head = "".join(
+        f"<th{' class=word' if word else ''}>{escape(column)}</th>"
+        for column, word in zip(frame.columns, words, strict=True)
+    )
+    rows = []
+    for row in frame.itertuples(index=False):
+        cells = "".join(
+            f"<td{' class=word' if word else ''}>{escape(_cell(value))}</td>"
+            for value, word in zip(row, words, strict=True)
+        )
+        rows.append(f"<tr>{cells}</tr>")
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, (float, np.floating)):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def docs_link(name: str, label: str, beside: Path) -> str:
+    """Link to a page of the documentation, or its name where there is no checkout."""
+    page = Path(attnlimit.__file__).resolve().parents[2] / "docs" / name
+    if not page.is_file():
+        return f"<code>docs/{escape(name)}</code>"
+    target = Path(os.path.relpath(page, beside.resolve())).as_posix()
+    return f'<a href="{escape(target)}">{escape(label)}</a>'
+
+
+def provenance(record: dict[str, Any]) -> str:
+    """Say which versions, seed and key a run has."""
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    seed = record["config"].get("seed", 0)
+    return escape(
+        f"Run {record['key'][:12]}, made {record.get('created', '')} by attnlimit "
+        f"{record.get('version', '')} with {versions}; seed {seed}."
+    )
+
+
+def write_page(path: Path, text: str) -> Path:
+    """Write a page, whole or not at all."""
+    write_atomically(path, text.encode())
+    return path
