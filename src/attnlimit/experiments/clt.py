@@ -171,7 +171,7 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
             tuple(quantiles),
             "linear",
             "linear",
-            y_limits=(-6, 6),
+            y_limits=(-4, 4),
         ),
         Panel(
             "Kolmogorov distance to the normal law",
