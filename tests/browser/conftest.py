@@ -1,0 +1,72 @@
+"""A real browser, where there is one."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+
+
+@pytest.fixture(scope="session")
+def browser():
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: run `make browser`"
+    )
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("Chromium is not installed: run `make browser`")
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    with api.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield found
+        found.close()
+
+
+class Visit:
+    """A page with everything it did: console errors, failures, requests and dialogs."""
+
+    def __init__(self, browser, path, width=1280, scheme="light"):
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.errors, self.requests, self.dialogs = [], [], []
+        self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("dialog", lambda d: (self.dialogs.append(d.message), d.dismiss()))
+        self.page.goto(f"file://{path}")
+        self.page.wait_for_selector("body[data-ready=yes]", timeout=60_000)
+
+    def outside(self):
+        """Requests that left the machine."""
+        return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
+
+    def fits(self):
+        return self.page.evaluate(
+            "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        )
+
+    def keep(self, name):
+        self.page.wait_for_timeout(300)
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+@pytest.fixture
+def visit(browser):
+    opened = []
+
+    def go(path, **options):
+        opened.append(Visit(browser, path, **options))
+        return opened[-1]
+
+    yield go
+    for one in opened:
+        one.page.close()

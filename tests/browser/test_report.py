@@ -1,0 +1,77 @@
+"""The report in a real browser: it answers clicks and keys, and nothing leaves the machine."""
+
+import pytest
+
+from attnlimit.report.run_page import write_report
+from made_run import HOSTILE, made_run
+
+
+@pytest.fixture(scope="module")
+def path(browser, tmp_path_factory):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return write_report(made_run(tmp_path_factory.mktemp("runs"), monkeypatch))
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "light"), (1280, "dark")])
+def test_the_page_loads_quietly_and_fits(visit, path, width, scheme):
+    seen = visit(path, width=width, scheme=scheme)
+    assert seen.page.locator("#error-plot .main-svg").count() > 0
+    seen.keep(f"report-{width}-{scheme}")
+    assert seen.errors == []
+    assert seen.outside() == []
+    assert seen.dialogs == []
+    assert seen.fits()
+
+
+def test_a_click_on_a_cell_shows_that_head(visit, path):
+    seen = visit(path)
+    seen.page.locator("#map button").nth(4).click()
+    assert seen.page.locator("#head-title").inner_text().startswith("Layer 1, head 1")
+    assert seen.page.url.endswith("#layer-1-head-1")
+    assert seen.page.locator("#map button[aria-pressed=true]").count() == 1
+
+
+def test_the_map_answers_the_keyboard(visit, path):
+    seen = visit(path)
+    first = seen.page.locator("#map button").nth(0)
+    first.click()
+    seen.page.keyboard.press("ArrowDown")
+    seen.page.keyboard.press("ArrowRight")
+    seen.page.keyboard.press("Enter")
+    assert seen.page.locator("#head-title").inner_text().startswith("Layer 1, head 1")
+    assert "layer 1, head 1" in seen.page.locator("#hint").inner_text()
+
+
+def test_the_map_changes_what_it_shows(visit, path):
+    seen = visit(path)
+    before = seen.page.locator("#map button").nth(0).inner_text()
+    seen.page.get_by_label("kind and regime").check()
+    after = seen.page.locator("#map button").nth(0).inner_text()
+    assert after in set("DRSFX")
+    assert after != before
+
+
+def test_another_head_draws_another_curve(visit, path):
+    seen = visit(path)
+    curve = "document.getElementById('error-plot').data[1].y.join()"
+    seen.page.locator("#map button").nth(0).click()
+    first = seen.page.evaluate(curve)
+    seen.page.locator("#map button").nth(2).click()
+    assert seen.page.evaluate(curve) != first
+
+
+def test_a_token_that_looks_like_a_script_stays_text(visit, path):
+    seen = visit(path)
+    for index in range(6):
+        seen.page.locator("#map button").nth(index).click()
+    assert HOSTILE in seen.page.locator("#passage").inner_text()
+    assert seen.page.locator("#passage script, #tokens script, h1 b").count() == 0
+    assert seen.dialogs == []
+
+
+def test_the_page_prints(visit, path, tmp_path):
+    seen = visit(path)
+    seen.page.emulate_media(media="print")
+    assert not seen.page.locator("#quantity").is_visible()
+    seen.page.pdf(path=tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").stat().st_size > 10_000

@@ -1,0 +1,100 @@
+"""Pages are whole, need nothing from outside, and never turn a text into markup."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+
+import attnlimit as al
+from attnlimit.budgets import read_plan
+from attnlimit.cli.model_run import write_results
+from attnlimit.report.compare_page import write_comparison
+from attnlimit.report.model_page import pieces
+from attnlimit.report.page import document, embedded, escape, plain, table
+from attnlimit.report.run_page import write_report
+from attnlimit.runs import RunFolder
+from made_run import HOSTILE, made_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return made_run(tmp_path_factory.mktemp("runs"), monkeypatch)
+
+
+def without_plotly(text):
+    return re.sub(r'<script id="plotly">.*?</script>', "", text, flags=re.DOTALL)
+
+
+def data_of(text):
+    found = re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL)
+    return json.loads(found.group(1))
+
+
+def test_a_page_embeds_plotly_once_and_asks_the_network_for_nothing(run):
+    text = write_report(run).read_text()
+    assert text.count('<script id="plotly">') == 1
+    assert text.count("plotly.js v") <= 1
+    assert "default-src 'none'" in text.replace("&#x27;", "'")
+    rest = without_plotly(text)
+    assert not re.search(r'(src|href)="(https?:)?//', rest)
+
+
+def test_tokens_and_names_stay_text(run):
+    text = write_report(run).read_text()
+    rest = without_plotly(text)
+    assert HOSTILE not in rest
+    assert "made<b>" not in rest
+    assert data_of(text)["tokens"][0] == HOSTILE
+
+
+def test_the_page_has_every_head_with_all_its_curves(run):
+    data = data_of(write_report(run).read_text())
+    assert len(data["cells"]) == 6
+    for cell in data["cells"]:
+        assert len(cell["influence"]) == len(data["tokens"]) == 24
+        assert set(cell["schemes"]) == {"sample", "top-k", "local", "top-k + sample"}
+        for name in ("exact", "delta", "measured"):
+            assert len(cell["curve"][name]["n"]) == len(cell["curve"][name]["v"]) > 3
+
+
+def test_results_include_a_budget_file_that_can_be_read(run, tmp_path):
+    page, budget = write_results(run, tmp_path / "report" / "index.html")
+    assert page == tmp_path / "report" / "index.html"
+    assert (run.path / "report.html").is_file()
+    assert len(read_plan(budget).heads) == 6
+
+
+def test_two_runs_stand_side_by_side(run, tmp_path, monkeypatch):
+    other = made_run(tmp_path, monkeypatch, text="wikipedia:Other<i>")
+    text = write_comparison(run, other, tmp_path / "compare.html").read_text()
+    assert "Heads that differ most" in text
+    assert "Other<i>" not in without_plotly(text)
+    larger = made_run(tmp_path, monkeypatch, text="wikipedia:Larger", layers=3)
+    assert "Summary" in write_comparison(run, larger, tmp_path / "c.html").read_text()
+
+
+def test_runs_of_different_kinds_are_not_compared(run, tmp_path):
+    other = RunFolder.prepare(tmp_path, "gaussian", {"seed": 0})
+    with pytest.raises(al.BadInput, match="one kind"):
+        write_comparison(run, other, tmp_path / "c.html")
+
+
+def test_embedded_data_cannot_close_its_script():
+    text = embedded({"a": "</script><script>", "b": float("nan"), "c": "\u2028"})
+    assert "<" not in text
+    assert json.loads(text) == {"a": "</script><script>", "b": None, "c": "\u2028"}
+
+
+def test_tables_and_titles_are_escaped():
+    assert "<i>" not in table(pd.DataFrame({"<i>": ["<i>"]}))
+    assert "<title>&lt;i&gt;</title>" in document("<i>", "", {}, [])
+    assert escape('"') == "&quot;"
+    assert plain({"x": [1.23456789, None, True]}) == {"x": [1.2346, None, True]}
+
+
+def test_word_pieces_join_as_the_text_does():
+    assert "".join(pieces(["[CLS]", "thin", "##ning"])) == " [CLS] thinning"
+    assert "".join(pieces(["Once", "Ġupon"])) == "Once upon"
+    assert "".join(pieces(["plain", "words"])) == " plain words"
