@@ -1,4 +1,4 @@
-"""`attnlimit report` and `attnlimit compare`: pages of runs, one or two at a time."""
+"""`attnlimit report`, `compare` and `explorer`: pages of runs and of the theory."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to the root."""
     app.command("report", no_args_is_help=True)(report)
     app.command("compare", no_args_is_help=True)(compare)
+    app.command("explorer")(explorer)
 
 
 def report(run: Run, out: Root = Path("runs"), page: Page = None, json: AsJson = False) -> None:
@@ -41,6 +42,16 @@ def compare(
 
     target = Path("report/compare.html") if page is None else page
     _say(write_comparison(_find(first, out), _find(second, out), target), json)
+
+
+def explorer(
+    page: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report/explorer.html"),
+    json: AsJson = False,
+) -> None:
+    """Write the page of sliders over the exact laws."""
+    from attnlimit.report.explorer import write_explorer
+
+    _say(write_explorer(page), json)
 
 
 def _find(name: str, out: Path) -> Any:

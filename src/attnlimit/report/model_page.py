@@ -169,8 +169,8 @@ def _schemes_say(frame: pd.DataFrame, plan: Plan) -> str:
     return (
         f"Fewest certified tokens: {said} of {len(frame)} heads. A plain random sample is "
         f"certified within the context for {drawn}. Top-k looks at every key's score to choose; it "
-        "saves reading values and weights, not the memory that holds the keys. Where nothing is drawn "
-        "the error is known outright, so no certificate has to be paid for."
+        "saves reading values, not the memory that holds the keys. Where nothing is drawn the "
+        "error is known outright, so no certificate has to be paid for."
     )
 
 

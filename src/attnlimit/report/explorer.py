@@ -1,0 +1,84 @@
+"""How does theory feel? A page of sliders over exact laws, tabulated once when it is made."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import norm
+
+import attnlimit
+from attnlimit.report.page import asset, document, escape, fill, write_page
+from attnlimit.sparse import SparseTask, readout
+from attnlimit.theory.gaussian_law import gaussian_law
+
+SIGMAS = np.geomspace(0.01, 60.0, 72)
+COUNTS = np.unique(np.geomspace(2, 10**9, 46).astype(np.int64))
+QUERIES = 96
+LENGTHS = (4, 10, 20, 40)
+SIGNALS = (1, 2, 4)
+STRENGTHS = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+ALPHAS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+COSINE = 0.9
+SHARPNESS = 2.0
+RIDGE = 0.01
+
+
+def write_explorer(path: Path) -> Path:
+    """Write the explorer page."""
+    body = fill(
+        "explorer.html",
+        cosine=f"{COSINE:g}",
+        sharpness=f"{SHARPNESS:g}",
+        footer=escape(
+            f"attnlimit {attnlimit.__version__}. Gaussian tokens: attnlimit.gaussian_law at "
+            f"{len(SIGMAS)} spreads and {len(COUNTS)} n, interpolated. Sparse signals: "
+            f"attnlimit.sparse.readout with logistic loss and ridge {RIDGE:g}."
+        ),
+    )
+    data = json.loads(asset("explorer.json"))
+    return write_page(path, document("attnlimit explorer", body, data, ["explorer.js"]))
+
+
+def tabulate() -> dict[str, Any]:
+    """Compute the exact laws on their grids: what `explorer.json` holds, a minute of work."""
+    law = gaussian_law(SIGMAS[:, None], COUNTS[None, :])
+    return {
+        "law": {
+            "logSigma": np.log(SIGMAS),
+            "n": COUNTS,
+            "logMse": np.log(law.mse),
+            "logParticipation": np.log(law.participation),
+            "normal": norm.ppf((np.arange(QUERIES) + 0.5) / QUERIES),
+        },
+        "sparse": {
+            "length": LENGTHS,
+            "signals": SIGNALS,
+            "strength": STRENGTHS,
+            "alpha": ALPHAS,
+            "error": {
+                model: [
+                    [
+                        [
+                            [sparse_error(model, length, r, theta, alpha) for alpha in ALPHAS]
+                            for theta in STRENGTHS
+                        ]
+                        for r in SIGNALS
+                    ]
+                    for length in LENGTHS
+                ]
+                for model in ("attention", "pooled", "vectorized")
+            },
+        },
+    }
+
+
+def sparse_error(model: str, length: int, signals: int, strength: float, alpha: float) -> float:
+    """Exact test error of one model at one point of the grid."""
+    task = SparseTask(length=length, signals=signals, strength=strength, prior=0.5)
+    options: dict[str, Any] = {}
+    if model == "attention":
+        options = {"cosine": COSINE, "sharpness": SHARPNESS}
+    return float(readout(task, alpha, model=model, ridge=RIDGE, **options).test_error)
