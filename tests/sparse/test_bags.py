@@ -5,7 +5,7 @@ import pytest
 from attnlimit.errors import BadInput
 from attnlimit.sparse import SparseTask, estimate, make_bags, measure_plan, plan_bags, read_bags
 from attnlimit.sparse.bags import Bags
-from attnlimit.sparse.digits import DigitBags
+from attnlimit.sparse.digits import digit_bags
 
 
 def drawn(task, n, dim, seed):
@@ -54,6 +54,8 @@ def test_noise_alone_shows_no_signal():
     found = estimate(make_bags(list(X), y))
     agreement = next(c for c in found.checks if "halves" in c.assumption)
     assert not agreement.holds
+    plan = plan_bags(make_bags(list(X), y), [100])
+    assert plan.recommendation.startswith("No recommendation")
 
 
 @pytest.mark.slow
@@ -76,10 +78,10 @@ def test_plan_is_what_training_gives():
 
 @pytest.mark.slow
 def test_real_digits_end_to_end():
-    source = DigitBags(digit=6)
+    source = digit_bags(digit=6)
     rng = np.random.default_rng(0)
     plan = plan_bags(source.draw(400, rng), [800])
-    frame = measure_plan(plan, source.draw, source.draw(1000, rng, "test"), replicates=3)
+    frame = measure_plan(plan, source.draw, source.draw_tests(1000, rng), replicates=3)
     errors = frame.set_index("pooling")["measured"]
     # attention wins by far, as predicted, though both predictions are optimistic on images
     assert errors["attention"] < 0.5 * errors["mean pooling"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,6 +42,16 @@ class BagPlan:
     @property
     def recommendation(self) -> str:
         """One sentence: which pooling, from how many bags on, and how far to trust it."""
+        held_out = self.estimate.checks[-1]
+        guess = min(self.estimate.task.prior, 1 - self.estimate.task.prior)
+        agreement = next(c for c in self.estimate.checks if c.assumption.startswith("two halves"))
+        if not agreement.holds or held_out.found >= guess:
+            return (
+                "No recommendation: the pilot does not show one signal. Its two halves agree with "
+                f"cosine {agreement.found:.2f}, and on bags held out the estimated signal errs "
+                f"{held_out.found:.1%} of the time, where guessing errs {guess:.1%}; label more "
+                "bags, or use other features, before believing the errors predicted here."
+            )
         better = self.attention_error < self.mean_error
         failed = [c.assumption.split(" (")[0] for c in self.estimate.checks if not c.holds]
         if better.all():
@@ -57,10 +67,9 @@ class BagPlan:
             if failed
             else "; the bags fit the model's assumptions"
         )
-        last = self.estimate.checks[-1]
         return (
             f"{advice}{trust}. On pilot bags held out, the estimated signal alone errs "
-            f"{last.found:.1%} of the time, where the model says {last.expected:.1%}."
+            f"{held_out.found:.1%} of the time, where the model says {held_out.expected:.1%}."
         )
 
     def to_frame(self) -> pd.DataFrame:
@@ -115,7 +124,7 @@ def plan_bags(
 def measure_plan(
     plan: BagPlan,
     draw: Callable[[int, np.random.Generator], Bags],
-    test: Bags,
+    test: Bags | Mapping[str, Bags],
     *,
     replicates: int = 10,
     seed: int = 0,
@@ -123,46 +132,61 @@ def measure_plan(
 ) -> pd.DataFrame:
     """Train both poolings as planned on fresh bags, and put errors beside the predictions.
 
-    `draw(n, rng)` gives n labelled training bags; `test` is held out. Returns one row for each
-    budget and pooling: predicted, measured, stderr.
+    `draw(n, rng)` gives n labelled training bags; `test` is held out, and may be several sets by
+    name. Returns one row for each budget, pooling and test set: test (its name, "test" when there
+    is one), bags, pooling, predicted, measured, stderr.
     """
     if replicates < 2:
         raise BadInput(f"replicates must be at least 2 for a standard error, got {replicates}.")
-    white_test = plan.estimate.whiten(test)
+    tests = {"test": test} if isinstance(test, Bags) else test
+    white_tests = {name: plan.estimate.whiten(bags) for name, bags in tests.items()}
     rows = []
     for done, (budget, part) in enumerate(zip(plan.budgets, plan.attention, strict=True)):
-        errors: dict[str, list[float]] = {"mean pooling": [], "attention": []}
+        predicted = {"mean pooling": float(plan.mean_error[done]), "attention": part.test_error}
+        errors: dict[tuple[str, str], list[float]] = {}
         for child in np.random.SeedSequence([seed, int(budget)]).spawn(replicates):
             rng = np.random.default_rng(child)
             bags = plan.estimate.whiten(draw(int(budget), rng))
-            for name, error in _train_both(bags, white_test, part, plan.ridge).items():
-                errors[name].append(error)
-        predicted = {
-            "mean pooling": float(plan.mean_error[done]),
-            "attention": part.test_error,
-        }
+            trained = {
+                "mean pooling": _train_mean(bags, plan.ridge),
+                "attention": _train_attention(bags, part, plan.ridge),
+            }
+            for name, white in white_tests.items():
+                for pooling, error in trained.items():
+                    errors.setdefault((name, pooling), []).append(error(white))
         rows += [
             {
+                "test": name,
                 "bags": int(budget),
-                "pooling": name,
-                "predicted": predicted[name],
+                "pooling": pooling,
+                "predicted": predicted[pooling],
                 "measured": float(np.mean(values)),
                 "stderr": float(np.std(values, ddof=1) / np.sqrt(len(values))),
             }
-            for name, values in errors.items()
+            for (name, pooling), values in errors.items()
         ]
         if progress is not None:
             progress(done + 1, len(plan.budgets))
     return pd.DataFrame(rows)
 
 
-def _train_both(bags: Bags, test: Bags, part: EndToEnd, ridge: float) -> dict[str, float]:
+def _train_mean(bags: Bags, ridge: float) -> Callable[[Bags], float]:
+    """Train mean pooling; returns its error on other bags."""
     features, labels = [], []
     for X, y in bags.blocks()():
         features.append(pool(X, "pooled"))
         labels.append(y)
-    mean_readout = fit_readout(np.concatenate(features), np.concatenate(labels), ridge=ridge)
-    wrong = sum(int(np.sum(y * mean_readout(pool(X, "pooled")) <= 0)) for X, y in test.blocks()())
+    readout = fit_readout(np.concatenate(features), np.concatenate(labels), ridge=ridge)
+
+    def error(test: Bags) -> float:
+        wrong = sum(int(np.sum(y * readout(pool(X, "pooled")) <= 0)) for X, y in test.blocks()())
+        return wrong / len(test)
+
+    return error
+
+
+def _train_attention(bags: Bags, part: EndToEnd, ridge: float) -> Callable[[Bags], float]:
+    """Train attention pooling as planned; returns its error on other bags."""
     first = min(max(2, round(part.fraction * len(bags))), len(bags) - 2)
     a = part.alignment
     try:
@@ -177,5 +201,5 @@ def _train_both(bags: Bags, test: Bags, part: EndToEnd, ridge: float) -> dict[st
         )
     except (BadInput, NotConverged):
         # one class only in a tiny readout set: guessing is all that is left
-        return {"mean pooling": wrong / len(test), "attention": float(np.mean(test.labels < 0))}
-    return {"mean pooling": wrong / len(test), "attention": trained.error(test.blocks())}
+        return lambda test: float(np.mean(test.labels < 0))
+    return lambda test: trained.error(test.blocks())
