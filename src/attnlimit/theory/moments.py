@@ -20,6 +20,8 @@ from attnlimit.tokens import Empirical, Gaussian, Tokens
 
 _QUASI_POINTS = 4096
 _BLOCK = 1024
+_REACH_TOLERANCE = 0.5
+_REACH_QUERIES = 256
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,5 +203,8 @@ def _ratio_sums(head: Head, tokens: Tokens, points: Array, queries: Array, colum
 
 def _quasi_mean_covariance(head: Head, tokens: Tokens, seed: int) -> Array:
     """Cov psi with independent quasi-random rules for the queries and for the tokens."""
-    psi = mean_influence(head, tokens, tokens.points(_QUASI_POINTS, seed + 17))
+    points = tokens.points(_QUASI_POINTS, seed + 17)
+    queries = tokens.points(_REACH_QUERIES, seed)
+    check_reach(tokens, head.tilts(queries), points, np.full(len(points), 1 / len(points)))
+    psi = mean_influence(head, tokens, points)
     return psi.T @ psi / len(psi)

@@ -23,7 +23,9 @@ STEP = 0.5
 TOLERANCE = 1e-4
 """How far from one the weights may sum in float32; beyond it, float64 takes over."""
 
-_MARGIN = 9.5
+_MARGIN = 6.5
+_DECAY = 13.0
+_PROBES = 64
 _BLOCK = 1 << 16
 _SINGLE_RANGE = 60.0
 _SINGLE_COUNT = 4096
@@ -61,12 +63,14 @@ def population_law(
     seen = torch.isfinite(rows).sum(1)
     shift = torch.logsumexp(rows, 1) - torch.log(seen)  # log-mean-exp over the visible keys
     relative = rows - shift[:, None]
-    low = _lowest_alpha(relative, seen, int(counts[0]))
+    step = max(1, len(rows) // _PROBES)
+    low = _lowest_alpha(relative[::step], seen[::step], int(counts[0]))
     single = rows.dtype == torch.float32 and low > -_SINGLE_RANGE and counts[-1] <= _SINGLE_COUNT
     law = _sweep(
         relative, points, seen, counts, low, bias, torch.float32 if single else torch.float64
     )
-    if single and law.check > TOLERANCE:
+    if law.check > TOLERANCE:  # a query between the probes reaches further, or digits ran out
+        low = _lowest_alpha(relative, seen, int(counts[0])) - 2.0
         law = _sweep(relative, points, seen, counts, low, bias, torch.float64)
     if not law.check <= TOLERANCE:
         raise NotConverged(
@@ -104,21 +108,17 @@ def _lowest_alpha(relative: Tensor, seen: Tensor, fewest: int) -> float:
     bottom = float(finite.min()) - np.log(30.0)
     if fewest <= 2:
         return bottom
-    # A query's keys above its q-quantile all have w > 1 at alpha = that quantile, so that
-    # phi < q + (1-q)/e there; one more unit of log t makes the second part e^-e.
-    needed = 16.0 / (fewest - 2)
-    below = np.exp(-needed)  # the largest phi that still does
+    below = np.exp(-_DECAY / (fewest - 2))  # the largest phi whose power is negligible
     if below < 1e-3:
         return bottom
-    probe = relative[:: max(1, len(relative) // 64)].double()
-    counted = seen[:: max(1, len(relative) // 64)]
+    probe = relative.double()
+    hidden = probe.shape[1] - seen  # an invisible key counts as one in the sum
     alpha = float(probe.max())
     while alpha > bottom:
         decay = torch.exp(-torch.exp((probe - alpha).clamp_max(50.0)))
-        hidden = probe.shape[1] - counted  # an invisible key counts as one in the sum
-        phi = (decay.sum(1) - hidden) / counted
+        phi = (decay.sum(1) - hidden) / seen
         if float(phi.max()) < below:
-            return max(alpha - 1.0, bottom)
+            return max(alpha, bottom)
         alpha -= 1.0
     return bottom
 

@@ -24,7 +24,7 @@ from attnlimit.theory.two_query import mean_error
 from attnlimit.tokens import Gaussian, Tokens
 
 _NEIGHBOUR = 1.25
-_ROUGH_PICKS = 24  # pairs of queries where the mean's error only corrects another
+_ROUGH_PICKS = 36  # pairs of queries where the mean's error only corrects another
 
 
 @runtime_checkable

@@ -2,8 +2,8 @@
 
 A few nearly parallel pairs carry much of the average. So a large quasi-random pool of pairs is
 sorted by how much each should matter, pairs are picked along it more densely at the top, a
-log-linear surrogate is fitted to them, and the surrogate's average over the pool is corrected by
-the picked pairs' residuals, whose spread is the error reported.
+log-linear surrogate is fitted to half of them, and its average over the pool is corrected by the
+other half's residuals, and the other way round: their spread is the error reported.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 
-_FIRST = 24  # so many picks are tried first,
-_ENOUGH = 0.004  # and are enough if their relative error is below this
-_DENSITY = 2.5  # picks at the top of the pool are this much denser than picks at the bottom
+_RICH = 80  # picks from which on the surrogate has all its terms
+_FEWEST = 16  # picks below which no surrogate is fitted
+_ENOUGH = 0.01  # a third of the picks is enough if its relative error is below this
+_DENSITY = 3.0  # picks crowd at the top of the pool: quantile 1 - (1 - place)^this
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,13 +29,15 @@ class PairPool:
 
     importance: Array  # (M,)
     features: Array  # (M, f), centred and of order one
+    weight: Array  # (M,): what each stands for, of sum one
 
-    def design(self, rows: NDArray[np.int64] | slice = slice(None)) -> Array:
-        """Regressors of the log-linear surrogate."""
+    def design(self, rich: bool, rows: NDArray[np.int64] | slice = slice(None)) -> Array:
+        """Regressors of the log-linear surrogate; `rich` where many pairs can bear it."""
         key = self.importance[rows] / max(float(self.importance.max()), 1e-300)
-        columns = [np.ones_like(key), key, key**2, key**3]
-        for feature in self.features[rows].T:
-            columns += [feature, feature * key, feature**2]
+        features = self.features[rows].T
+        columns = [np.ones_like(key), key, key**2, *features]
+        if rich:
+            columns += [key**3, *(f * key for f in features), *(f**2 for f in features)]
         return np.stack(columns, axis=1)
 
 
@@ -45,26 +48,47 @@ def average_over_pairs(
 
     `evaluate` takes the index of a pair and returns one number for each n.
     """
-    for number in (min(_FIRST, picks), picks):
-        chosen, weight = pick(pool.importance, number)
-        with ThreadPoolExecutor(threads) as executor:
-            found = np.array(list(executor.map(evaluate, [int(i) for i in chosen])))
-        columns = [_corrected_mean(pool, chosen, weight, column) for column in found.T]
-        mean, error = (np.array(part) for part in zip(*columns, strict=True))
+    # The middle one of each three picks is itself a set of picks: try those first.
+    third = max(picks // 3, 1)
+    chosen, weight = pick(pool.importance, 3 * third, pool.weight)
+    few, few_weight = pick(pool.importance, third, pool.weight)
+    with ThreadPoolExecutor(threads) as executor:
+        middle = np.array(list(executor.map(evaluate, few.tolist())))
+        mean, error = _corrected_means(pool, few, few_weight, middle)
         if (error <= _ENOUGH * np.abs(mean)).all():
-            break
+            return mean, error
+        rest = np.delete(np.arange(len(chosen)), np.s_[1::3])
+        others = np.array(list(executor.map(evaluate, chosen[rest].tolist())))
+    found = np.empty((len(chosen), middle.shape[1]))
+    found[1::3], found[rest] = middle, others
+    return _corrected_means(pool, chosen, weight, found)
+
+
+def _corrected_means(
+    pool: PairPool, chosen: NDArray[np.int64], weight: Array, found: Array
+) -> tuple[Array, Array]:
+    columns = [_corrected_mean(pool, chosen, weight, column) for column in found.T]
+    mean, error = (np.array(part) for part in zip(*columns, strict=True))
     return mean, error
 
 
-def pick(importance: Array, picks: int) -> tuple[NDArray[np.int64], Array]:
-    """Indices spread along the sorted importance, denser at its top, and their weights."""
+def pick(
+    importance: Array, picks: int, share: Array | None = None
+) -> tuple[NDArray[np.int64], Array]:
+    """Indices spread along the sorted importance, denser at its top, and their weights.
+
+    `share` is the probability of each candidate; uniform by default.
+    """
     size = len(importance)
+    share = np.full(size, 1 / size) if share is None else share
     picks = min(picks, size)
     order = np.argsort(importance, kind="stable")
+    below = np.cumsum(share[order])
     place = (np.arange(picks) + 0.5) / picks
-    chosen = order[((1 - (1 - place) ** _DENSITY) * size).astype(np.int64)]
-    weight = (1 - place) ** (_DENSITY - 1)
-    return chosen, weight / weight.sum()
+    quantile = (1 - (1 - place) ** _DENSITY) * below[-1]
+    chosen = order[np.minimum(np.searchsorted(below, quantile), size - 1)]
+    edges = 1 - (1 - np.arange(picks + 1) / picks) ** _DENSITY
+    return chosen, np.diff(edges)
 
 
 def controlled_mean(
@@ -85,36 +109,51 @@ def controlled_mean(
 def _corrected_mean(
     pool: PairPool, chosen: NDArray[np.int64], weight: Array, found: Array
 ) -> tuple[float, float]:
-    plain = float(weight @ found)
-    scale = float(weight @ np.abs(found))
-    if scale == 0:
+    """Mean over the pool and its error, by whichever of plain and corrected errs less.
+
+    Cross-fitted: the surrogate fitted to every other pick is corrected by the picks it has not
+    seen, so that its residuals, and how the two halves differ, say honestly what it is worth.
+    """
+    if not np.abs(found).max() > 0:
         return 0.0, 0.0
-    surrogate, everywhere = _surrogate(pool, chosen, weight, found / scale)
-    slope = float(weight @ (found * surrogate) / max(float(weight @ surrogate**2), 1e-300))
-    residual = found - slope * surrogate
-    corrected = slope * float(everywhere.mean()) + float(weight @ residual)
-    spread = float(weight @ residual)
-    used = min(pool.design(slice(0, 1)).shape[1], len(chosen) - 2)
-    lost = len(chosen) / (len(chosen) - used)  # the fit's own degrees of freedom
-    error = float(np.sqrt(lost * (weight**2) @ (residual - spread) ** 2))
-    plain_error = float(np.sqrt((weight**2) @ (found - plain) ** 2))
-    if not error < plain_error:
-        return plain, plain_error
-    return corrected, error
+    plain = _weighted(found, weight)
+    if len(found) < _FEWEST:
+        return plain
+    rich = len(found) >= _RICH
+    halves = []
+    for seen, kept in (
+        (slice(0, None, 2), slice(1, None, 2)),
+        (slice(1, None, 2), slice(0, None, 2)),
+    ):
+        coefficients, low, high = _fit(pool.design(rich, chosen[seen]), weight[seen], found[seen])
+        surrogate = np.exp(np.clip(pool.design(rich, chosen) @ coefficients, low, high))
+        everywhere = np.exp(np.clip(pool.design(rich) @ coefficients, low, high))
+        slope = (
+            weight[seen] @ (found[seen] * surrogate[seen]) / (weight[seen] @ surrogate[seen] ** 2)
+        )
+        left, error = _weighted((found - slope * surrogate)[kept], weight[kept])
+        halves.append((float(slope * (pool.weight @ everywhere)) + left, error))
+    (first, first_error), (second, second_error) = halves
+    error = max(np.hypot(first_error, second_error), abs(first - second)) / 2
+    if not error < plain[1]:
+        return plain
+    return (first + second) / 2, float(error)
 
 
-def _surrogate(
-    pool: PairPool, chosen: NDArray[np.int64], weight: Array, found: Array
-) -> tuple[Array, Array]:
-    """exp of a least-squares fit to log found, where it is positive; at the picks, everywhere."""
-    positive = np.maximum(found, 1e-6 * float(found.max(initial=0.0)) + 1e-300)
+def _weighted(values: Array, weight: Array) -> tuple[float, float]:
+    """Weighted mean and its standard error."""
+    share = weight / weight.sum()
+    mean = float(share @ values)
+    return mean, float(np.sqrt(share**2 @ (values - mean) ** 2))
+
+
+def _fit(design: Array, weight: Array, found: Array) -> tuple[Array, float, float]:
+    """Least squares for log found, where it is positive; the coefficients, and a safe range."""
+    positive = np.maximum(found, 1e-6 * float(np.abs(found).max()))
     root = np.sqrt(weight * positive)
-    design = pool.design(chosen)
     penalty = 1e-4 * np.sqrt(float((root**2).sum())) * np.eye(design.shape[1])
     stacked = np.concatenate([design * root[:, None], penalty])
     target = np.concatenate([np.log(positive) * root, np.zeros(design.shape[1])])
     coefficients = np.linalg.lstsq(stacked, target, rcond=None)[0]
     at_picks = design @ coefficients
-    low, high = float(at_picks.min()), float(at_picks.max())
-    everywhere = np.clip(pool.design() @ coefficients, low, high + 0.5)
-    return np.exp(at_picks), np.exp(everywhere)
+    return coefficients, float(at_picks.min()) - 1, float(at_picks.max()) + 1
