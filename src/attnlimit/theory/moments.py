@@ -190,6 +190,23 @@ def _reweighted(
     return (points @ head.V.T) * sums[:, :1] - sums[:, 1:]
 
 
+def check_reach(tokens: Tokens, tilts: Array, points: Array, weights: Array) -> None:
+    """Raise unless the points stand for the tokens where these queries look.
+
+    E e^{<t,y> - K(t)} = 1 for every query; points that miss it by far have no token there.
+    """
+    scores = points @ tilts.T - tokens.cgf(tilts)
+    seen = weights @ np.exp(np.minimum(scores, 700.0))
+    typical = float(np.median(np.abs(seen - 1)))
+    if typical > _REACH_TOLERANCE:
+        raise NotConverged(
+            f"attention is too sharp for {len(points)} quasi-random tokens: they carry "
+            f"{float(np.median(seen)):.2g} of the weight of a typical query instead of 1; "
+            "use measure instead.",
+            reached=typical,
+        )
+
+
 def _ratio_sums(head: Head, tokens: Tokens, points: Array, queries: Array, columns: Array) -> Array:
     """Sum over queries of e^{<Ax,y> - K(Ax)} times `columns`, at each point y, in blocks."""
     tilts = head.tilts(queries)

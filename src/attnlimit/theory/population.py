@@ -132,7 +132,8 @@ def _sweep(
     bias: bool,
     dtype: torch.dtype,
 ) -> PopulationLaw:
-    high = float(np.log(counts[-1])) + _MARGIN
+    # Beyond this t, both n keys and the strongest one weigh next to nothing.
+    high = max(float(np.log(counts[-1])), float(relative.max())) + _MARGIN
     times = np.exp(-np.arange(high, low - STEP, -STEP))
     values = points.to(dtype)
     values = torch.cat([values - values.mean(0), torch.ones(len(values), 1, dtype=dtype)], dim=1)
