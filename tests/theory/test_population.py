@@ -78,3 +78,17 @@ def test_what_cannot_be_used_is_refused():
         population_law(np.full((2, 3), -np.inf), np.ones((3, 1)), [2])
     with pytest.raises(BadInput, match="at least 2"):
         population_law(np.ones((2, 3)), np.ones((3, 1)), [1])
+
+
+def test_few_draws_from_many_keys_where_one_rules():
+    """Two draws of 600 keys, one of which has nearly all the weight: the range of t must hold it."""
+    rng = np.random.default_rng(4)
+    scores, values = rng.normal(size=(3, 600)), rng.normal(size=(600, 2))
+    scores[:, 7] += 12
+    law = population_law(scores, values, [2])
+    chance = 1 - (1 - 1 / 600) ** 2  # that the ruling key is drawn
+    others = np.delete(values, 7, axis=0)
+    missed = ((others[:, None] - values[7]) ** 2).sum(-1).mean()
+    assert law.check < 1e-5
+    assert (law.mse > 0.3 * (1 - chance) * missed).all()
+    assert (law.mse < (1 - chance) * missed).all()
