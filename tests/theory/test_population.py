@@ -81,7 +81,7 @@ def test_what_cannot_be_used_is_refused():
 
 
 def test_few_draws_from_many_keys_where_one_rules():
-    """Two draws of 600 keys, one of which has nearly all the weight: the range of t must hold it."""
+    """Two draws of 600 keys, one of which has nearly all the weight."""
     rng = np.random.default_rng(4)
     scores, values = rng.normal(size=(3, 600)), rng.normal(size=(600, 2))
     scores[:, 7] += 12
