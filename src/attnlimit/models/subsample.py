@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -36,7 +36,9 @@ def subsampled(
     model : LoadedModel or transformers model
         Run on one sequence at a time.
     sampler : al.Iid(), al.WithoutReplacement(), al.Window(...), al.TopK(...), al.Keep(...), ...
-        Every query of every head draws for itself, among the keys it sees.
+        Every query of every head draws for itself, among the keys it sees. Or a mapping from
+        (layer, head) to a sampler and its n, such as `Plan.samplers()`; heads that are not in it
+        stay dense.
     n : int, optional
         Keys for `Iid` and `WithoutReplacement`; the other samplers have their own sizes.
     layers : sequence of int, optional
@@ -47,7 +49,11 @@ def subsampled(
     network, _ = unwrap(model)
     depth = int(network.config.num_hidden_layers)
     thinned = _chosen(layers, depth)
-    sizes = _size(sampler, n)
+    planned = isinstance(sampler, Mapping)
+    if planned:
+        for one, size in sampler.values():
+            _size(one, size)
+    sizes = None if planned else _size(sampler, n)
     generator = torch.Generator().manual_seed(
         int(np.random.SeedSequence(checks.count(seed, "seed", smallest=0)).generate_state(1)[0])
     )
@@ -55,6 +61,8 @@ def subsampled(
     def attention(call: Call) -> Tensor:
         if call.layer % depth not in thinned:
             return attend_dense(call)
+        if planned:
+            return attend_planned(call, sampler, call.layer % depth, generator)
         return attend_sampled(call, sampler, sizes, generator)
 
     with attention_as(network, attention, keep) as session:
@@ -73,6 +81,29 @@ def attend_sampled(call: Call, sampler: Any, n: int | None, generator: torch.Gen
         rows = torch.arange(start, min(start + step, length))
         scores = call_scores(call, slice(start, start + step))
         outputs.append(_thinned(scores, rows, sampler, n, generator) @ values)
+    return torch.cat(outputs, dim=1)[None]
+
+
+def attend_planned(
+    call: Call,
+    samplers: Mapping[tuple[int, int], tuple[Any, int | None]],
+    layer: int,
+    generator: torch.Generator,
+) -> Tensor:
+    """Outputs (1, H, N, d_v) of a layer whose heads have a sampler each, or none."""
+    heads, length = call.query.shape[1:3]
+    values = grouped(call.value[0], heads)
+    step = max(1, BLOCK_SCORES // (heads * length))
+    outputs = []
+    for start in range(0, length, step):
+        rows = torch.arange(start, min(start + step, length))
+        scores = call_scores(call, slice(start, start + step))
+        weights = torch.softmax(scores, -1)
+        for head in range(heads):
+            if (layer, head) in samplers:
+                one, n = samplers[layer, head]
+                weights[head] = _thinned(scores[head : head + 1], rows, one, n, generator)[0]
+        outputs.append(weights @ values)
     return torch.cat(outputs, dim=1)[None]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import chi
 
 import attnlimit
 from attnlimit.report.page import asset, document, escape, fill, write_page
@@ -16,6 +16,7 @@ from attnlimit.theory.gaussian_law import gaussian_law
 
 SIGMAS = np.geomspace(0.01, 60.0, 72)
 COUNTS = np.unique(np.geomspace(2, 10**9, 46).astype(np.int64))
+DIMENSIONS = (1, 2, 3, 5, 8, 12, 20, 32, 50, 64, 100, 128)
 QUERIES = 96
 LENGTHS = (4, 10, 20, 40)
 SIGNALS = (1, 2, 4)
@@ -39,6 +40,8 @@ def write_explorer(path: Path) -> Path:
         ),
     )
     data = json.loads(asset("explorer.json"))
+    middles = (np.arange(QUERIES) + 0.5) / QUERIES
+    data["law"]["lengths"] = {dim: chi.ppf(middles, dim) for dim in DIMENSIONS}
     return write_page(path, document("attnlimit explorer", body, data, ["explorer.js"]))
 
 
@@ -51,7 +54,6 @@ def tabulate() -> dict[str, Any]:
             "n": COUNTS,
             "logMse": np.log(law.mse),
             "logParticipation": np.log(law.participation),
-            "normal": norm.ppf((np.arange(QUERIES) + 0.5) / QUERIES),
         },
         "sparse": {
             "length": LENGTHS,

@@ -34,12 +34,8 @@ function law(table, sigma, column) {
   const [k, share] = locate(LAW.logSigma, Math.log(sigma));
   return Math.exp((1 - share) * table[k][column] + share * table[k + 1][column]);
 }
-// Quantiles of |z|, z normal in R^d, by Wilson and Hilferty's cube root.
-function lengths(d) {
-  return LAW.normal.map((q) => Math.sqrt(d * Math.max(1e-9, 1 - 2 / (9 * d) + q * Math.sqrt(2 / (9 * d))) ** 3));
-}
 function curve(strength, d) {
-  const sigmas = lengths(d).map((r) => Math.max(strength * r, Math.exp(LAW.logSigma[0])));
+  const sigmas = LAW.lengths[d].map((r) => Math.max(strength * r, Math.exp(LAW.logSigma[0])));
   const size = sigmas.reduce((a, s) => a + s * s, 0) / sigmas.length;
   const errors = LAW.n.map((_, column) => Math.sqrt(sigmas.reduce((total, s) =>
     total + law(LAW.logMse, s, column) + (d - 1) * law(LAW.logParticipation, s, column), 0) / sigmas.length / size));
@@ -56,7 +52,7 @@ function drawTokens() {
   const frozen = sigmas.filter((s) => s > edge).length / sigmas.length;
   const calm = sigmas.filter((s) => s < edge / 2).length / sigmas.length;
   byId("token-says").textContent = `Over ${short(state.n)} tokens the error is ${percent(here, 1)} of the output, ` +
-    `and falls like n^−${slope.toFixed(2)} there. ${percent(calm)} of queries are Gaussian, ` +
+    `with a local slope of −${slope.toFixed(2)}. ${percent(calm)} of queries are Gaussian, ` +
     `${percent(1 - calm - frozen)} between, ${percent(frozen)} frozen.`;
   const guide = LAW.n.map((n) => errors[errors.length - 1] * Math.sqrt(LAW.n[LAW.n.length - 1] / n));
   plot("law-plot", [
@@ -99,7 +95,7 @@ function drawSparse() {
 const geometric = (low, high, count) => Array.from({ length: count }, (_, k) =>
   Number((low * (high / low) ** (k / (count - 1))).toPrecision(2)));
 slider("token-sliders", "horizon", "horizon H", geometric(0.05, 3, 40), 20, short, drawTokens);
-slider("token-sliders", "dim", "dimension d", [1, 2, 3, 5, 8, 12, 20, 32, 50, 64, 100, 128], 6, short, drawTokens);
+slider("token-sliders", "dim", "dimension d", Object.keys(LAW.lengths).map(Number), 6, short, drawTokens);
 slider("token-sliders", "n", "tokens n", geometric(4, 1e9, 60), 20, short, drawTokens);
 slider("token-sliders", "sharpness", "sharpening λ", geometric(0.1, 10, 41), 20, short, drawTokens);
 slider("sparse-sliders", "length", "tokens L", SPARSE.length, 1, short, drawSparse);

@@ -159,7 +159,7 @@ function drawError(c) {
   logAxis("relative error", [...c.curve.exact.v, ...c.curve.delta.v]));
   const rates = c.curve.rate;
   byId("rate-note").textContent = "Local slope of the exact law: " + rates.map(([n, r]) =>
-    `n^−${r.toFixed(2)} at ${n}`).join(", ") + ". A head far from freezing has n^−0.50.";
+    `−${r.toFixed(2)} at n = ${n}`).join(", ") + ". A head far from freezing has −0.50.";
 }
 
 function drawSchemes(c) {
