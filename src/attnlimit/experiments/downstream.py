@@ -111,7 +111,7 @@ def _table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
 def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
     dense = float(curves.dense_hit.mean())
     left = [Series(config["n"], [dense] * len(config["n"]), "dotted", "dense", group="dense")]
-    right = []
+    right = [Series(config["n"], [1.0] * len(config["n"]), "dotted", "dense", group="dense")]
     for scheme, name in NAMES.items():
         part = curves[curves.scheme == scheme]
         found = [accuracy(part[part.n == n]) for n in config["n"]]
