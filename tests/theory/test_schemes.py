@@ -68,7 +68,7 @@ def test_keeping_everything_is_attention_itself():
 
 @pytest.mark.parametrize("n", [20, 200])
 def test_many_copies_kept_rarely_are_independent_draws(n):
-    """Copies of each key, each kept rarely: a Poisson number of i.i.d. draws, close to n of them."""
+    """Many copies, each kept rarely: a Poisson number of independent draws, n on average."""
     head, tokens, x = population(size=12, scale=0.7)
     copies = 4000
     points = np.repeat(tokens.locations, copies, axis=0)
