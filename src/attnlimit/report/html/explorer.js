@@ -68,7 +68,7 @@ function drawTokens() {
     line: { color: css("--soft"), width: 1.8, dash } });
   plot("regime-plot", [{ type: "bar", x: counts.map((_, j) => ((j + 0.5) * widest) / bins), y: counts,
     marker: { color: css("--c1") }, showlegend: false }],
-  axis("standard deviation of a query's scores", { range: [0, widest] }), axis("share of queries"),
+  axis("spread of a query's scores", { range: [0, widest] }), axis("share of queries"),
   { shapes: [mark(edge / 2, "dot"), mark(edge, "solid")], bargap: 0.05 });
 }
 

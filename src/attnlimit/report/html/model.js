@@ -182,7 +182,7 @@ function drawScores(c) {
   const edge = Math.sqrt(2 * Math.log(DATA.context));
   const marks = [vertical(edge / 2, "half", "dot"), vertical(edge, "√(2 log n)", "solid")];
   const widest = Math.max(edge * 1.25, ...c.scores.deviation.n) * 1.05;
-  plot("deviation-plot", bars(c.scores.deviation), axis("standard deviation of a query's scores",
+  plot("deviation-plot", bars(c.scores.deviation), axis("spread of a query's scores",
     { range: [0, widest] }), axis("density of queries", { rangemode: "tozero" }),
     { shapes: marks.map((m) => m.shape), annotations: marks.map((m) => m.note), bargap: 0.04 });
   const x = c.scores.score.n;
@@ -229,8 +229,8 @@ function drawTokens(c) {
   const largest = Math.max(...c.influence, 1);
   byId("passage").replaceChildren(...DATA.tokens.map((token, index) => {
     const piece = make("span", DATA.pieces[index]);
-    const share = Math.sqrt(c.influence[index] / largest);
-    if (share > 0.12) piece.style.background = `rgba(${accent}, ${(0.55 * share).toFixed(3)})`;
+    const share = c.influence[index] / largest;
+    if (share > 0.15) piece.style.background = `rgba(${accent}, ${(0.7 * share).toFixed(3)})`;
     piece.title = `${token}: ${percent(c.influence[index] / total, 2)}`;
     return piece;
   }));

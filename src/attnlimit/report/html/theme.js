@@ -31,7 +31,7 @@ function logAxis(title, values, extra) {
   const found = range ? range.map((v) => 10 ** v) : values.filter((v) => v > 0);
   const low = Math.log10(found.reduce((a, b) => Math.min(a, b), Infinity));
   const high = Math.log10(found.reduce((a, b) => Math.max(a, b), 0));
-  const steps = high - low < 2.6 ? [1, 2, 5] : [1];
+  const steps = high - low < (innerWidth < 600 ? 1.6 : 2.6) ? [1, 2, 5] : [1];
   const every = Math.max(1, Math.ceil((high - low) / 7));
   const ticks = [];
   for (let decade = Math.floor(low) - 1; decade <= Math.ceil(high) + 1; decade++) {
@@ -40,7 +40,7 @@ function logAxis(title, values, extra) {
   const name = (v) => (v >= 1e-3 && v < 1e5 ? String(Number(v.toPrecision(1)))
     : `10<sup>${Math.round(Math.log10(v))}</sup>`);
   return axis(title, Object.assign(
-    { type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map(name) }, extra || {}));
+    { type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map(name), tickangle: 0 }, extra || {}));
 }
 
 function plot(id, traces, x, y, extra) {
@@ -48,7 +48,7 @@ function plot(id, traces, x, y, extra) {
     xaxis: x, yaxis: y, margin: { l: 8, r: 10, t: 8, b: 8 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12.5, color: css("--ink") },
-    legend: { orientation: "h", y: -0.28, x: 0, font: { size: 12 } }, hovermode: "closest",
+    legend: { orientation: "h", y: -0.3, yanchor: "top", x: 0, font: { size: 12 } }, hovermode: "closest",
     hoverlabel: { bgcolor: css("--paper"), bordercolor: css("--line"), font: { color: css("--ink") } },
   }, extra || {});
   return Plotly.react(id, traces, layout, { displayModeBar: false, responsive: true });
