@@ -28,6 +28,14 @@ TINY = {
     "sparse-length": {"sharpnesses": [0.0, 2.0], "lengths": [10, 20], "dim": 40, "replicates": 2},
     "sparse-check": {"dims": [20, 80], "replicates": [3, 3]},
     "sparse-digits": {"digits": [0], "budgets": [60], "replicates": 2, "test_bags": 100},
+    "sparse-documents": {
+        "articles": ["Autism"],
+        "background": 20,
+        "per_article": 30,
+        "budgets": [200],
+        "replicates": 2,
+        "test_bags": 100,
+    },
 }
 
 
@@ -37,7 +45,9 @@ def test_every_sparse_experiment_is_tried_here():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPARSE)
-def test_experiment_runs_and_draws(name, tmp_path):
+def test_experiment_runs_and_draws(name, tmp_path, request):
+    if name == "sparse-documents":
+        request.getfixturevalue("text_and_model")
     experiment = load(name)
     config = experiment.config(False) | TINY[name] | {"seed": 0}
     if name == "sparse-check":

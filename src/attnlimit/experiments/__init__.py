@@ -31,6 +31,7 @@ EXPERIMENTS: dict[str, str] = {
     "sparse-length": "attnlimit.sparse.experiments.length",
     "sparse-check": "attnlimit.sparse.experiments.check",
     "sparse-digits": "attnlimit.sparse.experiments.digits",
+    "sparse-documents": "attnlimit.sparse.experiments.documents",
 }
 
 __all__ = ["EXPERIMENTS", "Config", "Experiment", "Shard", "load"]

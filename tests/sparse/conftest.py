@@ -1,0 +1,15 @@
+"""What tests on real text need, or the reason why they are skipped."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def text_and_model():
+    pytest.importorskip("transformers", reason="sentence embeddings need attnlimit[models]")
+    pytest.importorskip("gensim", reason="the Wikipedia articles need attnlimit[corpora]")
+    from attnlimit.models.bundled import BUNDLED
+
+    if BUNDLED["minilm"].path is None:
+        pytest.skip("the weights of minilm are not installed: they need attnlimit[models]")
