@@ -110,11 +110,11 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
     series = []
     for scheme, name in NAMES.items():
         part = curves[curves.scheme == scheme].groupby("n")[["predicted", "measured"]].median()
-        series.append(Series(part.index, part.predicted, "line", f"{name}, law", group=scheme))
-        series.append(Series(part.index, part.measured, "points", "measured", group=scheme))
+        series.append(Series(part.index, part.predicted, "line", name, group=scheme))
+        series.append(Series(part.index, part.measured, "points", None, group=scheme))
     panels = [
         Panel(
-            "Median over the heads",
+            "Median over the heads (lines: law, points: measured)",
             "keys seen by a query, n",
             "relative error of the output",
             tuple(series),
