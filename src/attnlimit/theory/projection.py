@@ -7,8 +7,7 @@ The first Hoeffding term, exact in n: given that one of the keys is y, with g = 
 
 with coefficients that depend on (sigma, g) only, tabulated once for each n. Averaged over queries
 this is the conditional mean of m_n and S_n given one token: a lower bound of their variance, and
-the fluctuation of the covariance. Queries that see the token are rare, so the average over
-queries is stratified along the one direction that decides it.
+the fluctuation of the covariance.
 """
 
 from __future__ import annotations
@@ -25,12 +24,11 @@ from attnlimit.theory.gaussian_pairs import normal_nodes
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.output_moments import OutputMoments
 from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
+from attnlimit.theory.query_rule import QueryRule
 from attnlimit.tokens import Gaussian
-from attnlimit.tokens.gaussian import normal_rule
 
 _SIGMA_NODES = 32
 _REACH = 9.0  # |g| of keys
-_STRATA_REACH = 7.0  # of the query's component along B y
 _CAP = 6.0
 _BLOCK = 64
 _NAMES = ("weight", "pull", "square", "cross", "along", "across")
@@ -48,9 +46,7 @@ class Projection:
     white: WhitenedHead
     token_mean: Array
     unwhiten: Array  # (d, d): whitened token = (y - token_mean) @ unwhiten
-    queries: Array  # (Q, d): standard normal rule
-    strata: Array  # (Q,): their components along the deciding direction
-    share: Array  # (Q,): what each stands for
+    rule: QueryRule
     sigma_step: float
     g_step: float
     tables: Array  # (len n, 6, S, G): coefficients on a uniform grid of (sigma, g)
@@ -63,13 +59,8 @@ class Projection:
         """Build the projection for attention over `n` of `tokens`, from a rule of queries."""
         counts = np.atleast_1d(checks.token_counts(n, smallest=2))
         white = WhitenedHead.of(head, tokens)
-        half = normal_rule(tokens.dim, max(queries // 2, 2), seed)
-        rule = np.concatenate([half, -half])
-        order = np.random.default_rng(seed).permutation(len(half))
-        strata = _STRATA_REACH * (order + 0.5) / len(half)
-        strata = np.concatenate([strata, -strata])
-        share = np.exp(-(strata**2) / 2)
-        spread = np.linalg.norm(white.tilts(rule), axis=1)
+        rule = QueryRule.of(white, queries, seed)
+        spread = np.linalg.norm(rule.tilts(), axis=1)
         top = 1.2 * float(spread.max()) + 8 * float(np.linalg.norm(white.B, 2)) + 1e-9
         g_step = min(0.1, 0.4 / top)
         sigmas = np.linspace(0, top, _SIGMA_NODES)
@@ -79,9 +70,7 @@ class Projection:
             white=white,
             token_mean=tokens.mean(),
             unwhiten=np.asarray(np.linalg.pinv(tokens.sqrt_cov()), dtype=np.float64),
-            queries=rule,
-            strata=strata,
-            share=share / share.sum(),
+            rule=rule,
             sigma_step=float(sigmas[1]),
             g_step=g_step,
             tables=np.stack([_tables(float(s), grid, counts) for s in sigmas], axis=2),
@@ -102,7 +91,7 @@ class Projection:
 
     def mean_as_query(self, g: Array) -> Array:
         """What whitened tokens add to m_n as queries, less its mean; (len n, m, d_v)."""
-        tilts, typical = self.white.tilts(g), self.white.tilts(self.queries)
+        tilts, typical = self.white.tilts(g), self.rule.tilts()
         own = np.stack([o.mean(tilts) - o.mean(typical).mean(axis=0) for o in self.outputs])
         return own @ self.white.values.T / self.n[:, None, None]
 
@@ -142,21 +131,12 @@ class Projection:
         mixed -= mean[:, :, None] * (values @ self.white.offset)
         return moment + mixed + np.swapaxes(mixed, 1, 2)
 
-    def _tilts_for(self, g: Array) -> Array:
-        """Tilts (m, Q, d) of the rule's queries, stratified along B g for each token g."""
-        direction = g @ self.white.B.T
-        direction /= np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), 1e-300)
-        along = self.queries @ direction.T  # (Q, m)
-        moved = (self.strata[:, None] - along).T  # (m, Q)
-        base = self.white.tilts(self.queries)
-        return base + moved[..., None] * (direction @ self.white.B)[:, None, :]
-
     def _places(self, g: Array) -> tuple[list[tuple[NDArray[np.int64], Array]], Array]:
         """Where each query of the rule falls in the tables for each token, and its direction.
 
         Four corners (m, Q) with weights that include the query's share.
         """
-        tilts = self._tilts_for(g)
+        tilts = self.rule.tilts_for(g)
         sigma = np.linalg.norm(tilts, axis=-1)
         unit = tilts / np.maximum(sigma, 1e-300)[..., None]
         score = (unit @ g[:, :, None])[..., 0]
@@ -167,7 +147,7 @@ class Projection:
         part_g, part_s = place_g - cell_g, place_s - cell_s
         corner = cell_s * self.tables.shape[3] + cell_g
         next_row = corner + self.tables.shape[3]
-        near, far = (1 - part_s) * self.share, part_s * self.share
+        near, far = (1 - part_s) * self.rule.share, part_s * self.rule.share
         return [
             (corner, near * (1 - part_g)),
             (corner + 1, near * part_g),

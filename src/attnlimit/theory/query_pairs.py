@@ -2,8 +2,8 @@
 
 A few nearly parallel pairs carry much of the average. So a large quasi-random pool of pairs is
 sorted by how much each should matter, pairs are picked along it more densely at the top, a
-log-linear surrogate is fitted to half of them, and its average over the pool is corrected by the
-other half's residuals, and the other way round: their spread is the error reported.
+log-linear surrogate is fitted to most of them, and its average over the pool is corrected by the
+residuals of the others, each pick left out in turn: their spread is the error reported.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 
 _RICH = 80  # picks from which on the surrogate has all its terms
+_FOLDS = 6
+_RIDGE = 3e-3
 _FEWEST = 16  # picks below which no surrogate is fitted
 _ENOUGH = 0.01  # a third of the picks is enough if its relative error is below this
 _DENSITY = 3.0  # picks crowd at the top of the pool: quantile 1 - (1 - place)^this
@@ -111,8 +113,8 @@ def _corrected_mean(
 ) -> tuple[float, float]:
     """Mean over the pool and its error, by whichever of plain and corrected errs less.
 
-    Cross-fitted: the surrogate fitted to every other pick is corrected by the picks it has not
-    seen, so that its residuals, and how the two halves differ, say honestly what it is worth.
+    Cross-fitted: each surrogate is corrected by the picks it has not seen, so that its residuals,
+    and how the surrogates differ, say honestly what they are worth.
     """
     if not np.abs(found).max() > 0:
         return 0.0, 0.0
@@ -120,24 +122,23 @@ def _corrected_mean(
     if len(found) < _FEWEST:
         return plain
     rich = len(found) >= _RICH
-    halves = []
-    for seen, kept in (
-        (slice(0, None, 2), slice(1, None, 2)),
-        (slice(1, None, 2), slice(0, None, 2)),
-    ):
-        coefficients, low, high = _fit(pool.design(rich, chosen[seen]), weight[seen], found[seen])
-        surrogate = np.exp(np.clip(pool.design(rich, chosen) @ coefficients, low, high))
-        everywhere = np.exp(np.clip(pool.design(rich) @ coefficients, low, high))
-        slope = (
-            weight[seen] @ (found[seen] * surrogate[seen]) / (weight[seen] @ surrogate[seen] ** 2)
+    design, everywhere = pool.design(rich, chosen), pool.design(rich)
+    averages, residual = np.empty(_FOLDS), np.empty(len(found))
+    for fold in range(_FOLDS):
+        kept = np.arange(len(found)) % _FOLDS == fold
+        seen = ~kept
+        coefficients, low, high = _fit(design[seen], weight[seen], found[seen])
+        surrogate = np.exp(np.clip(design @ coefficients, low, high))
+        slope = weight[seen] @ (found * surrogate)[seen] / (weight[seen] @ surrogate[seen] ** 2)
+        residual[kept] = (found - slope * surrogate)[kept]
+        averages[fold] = slope * (
+            pool.weight @ np.exp(np.clip(everywhere @ coefficients, low, high))
         )
-        left, error = _weighted((found - slope * surrogate)[kept], weight[kept])
-        halves.append((float(slope * (pool.weight @ everywhere)) + left, error))
-    (first, first_error), (second, second_error) = halves
-    error = max(np.hypot(first_error, second_error), abs(first - second)) / 2
+    left, error = _weighted(residual, weight)
+    error = float(np.hypot(error, averages.std()))
     if not error < plain[1]:
         return plain
-    return (first + second) / 2, float(error)
+    return float(averages.mean()) + left, error
 
 
 def _weighted(values: Array, weight: Array) -> tuple[float, float]:
@@ -151,9 +152,9 @@ def _fit(design: Array, weight: Array, found: Array) -> tuple[Array, float, floa
     """Least squares for log found, where it is positive; the coefficients, and a safe range."""
     positive = np.maximum(found, 1e-6 * float(np.abs(found).max()))
     root = np.sqrt(weight * positive)
-    penalty = 1e-4 * np.sqrt(float((root**2).sum())) * np.eye(design.shape[1])
+    penalty = _RIDGE * np.sqrt(float((root**2).sum())) * np.eye(design.shape[1])
     stacked = np.concatenate([design * root[:, None], penalty])
     target = np.concatenate([np.log(positive) * root, np.zeros(design.shape[1])])
     coefficients = np.linalg.lstsq(stacked, target, rcond=None)[0]
     at_picks = design @ coefficients
-    return coefficients, float(at_picks.min()) - 1, float(at_picks.max()) + 1
+    return coefficients, float(at_picks.min()) - 0.5, float(at_picks.max()) + 0.5

@@ -16,6 +16,7 @@ from attnlimit.errors import BadInput
 from attnlimit.heads import Head
 from attnlimit.theory.gaussian_pairs import gaussian_own_moment, gaussian_pair_moment
 from attnlimit.theory.moments import WhitenedHead, check_reach
+from attnlimit.theory.own_keys import OwnKeyControl
 from attnlimit.theory.population_pairs import (
     MeanError,
     average_errors,
@@ -69,12 +70,16 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
         weight=weight,
     )
 
+    control = OwnKeyControl.of(white, n, 1.2 * widest + 1e-6)
+
     def both_signs(index: int) -> Array:
         z1, z2 = first[index], second[index]
-        plus = gaussian_pair_moment(white, z1, z2, n)
-        return (plus + gaussian_pair_moment(white, z1, -z2, n)) / 2
+        plus = gaussian_pair_moment(white, z1, z2, n) - control.pair(z1, z2)
+        minus = gaussian_pair_moment(white, z1, -z2, n) - control.pair(z1, -z2)
+        return (plus + minus) / 2
 
     pair, pair_error = average_over_pairs(pool, both_signs, picks)
+    pair = pair + control.average()
     own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), weight)
     own, own_error = average_over_pairs(
         own_pool, lambda i: gaussian_own_moment(white, first[i], n), _OWN_PICKS
