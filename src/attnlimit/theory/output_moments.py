@@ -47,6 +47,11 @@ class OutputMoments:
         sigma = np.clip(np.linalg.norm(tilts, axis=1), knots[0], knots[-1])
         return self.factor(sigma), self.participation(sigma)
 
+    def participation_at(self, sigma: Array) -> Array:
+        """p for queries given by the deviation of their scores."""
+        knots = self.factor.x
+        return np.asarray(self.participation(np.clip(sigma, knots[0], knots[-1])))
+
     def mean(self, tilts: Array) -> Array:
         """E Gamma_n for each query, (m, d): its tilt, shrunk by the participation."""
         return tilts * (1 - self.coefficients(tilts)[1])[:, None]

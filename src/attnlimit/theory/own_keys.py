@@ -19,7 +19,8 @@ from attnlimit.theory.output_moments import OutputMoments
 from attnlimit.theory.query_rule import QueryRule
 from attnlimit.tokens.gaussian import normal_rule
 
-_KEYS = 1024
+_KEYS = (256, 2048)  # fewest and most
+_NUMBERS = 16_384  # keys times dimensions: own keys matter less in high dimensions
 _QUERIES = 128
 _BLOCK = 32
 
@@ -55,22 +56,20 @@ class OwnKeyControl:
 
     def average(self) -> Array:
         """The average of `pair` over independent queries, for each n."""
+        dim = len(self.white.B)
         rule = QueryRule.of(self.white, _QUERIES)
-        half = normal_rule(len(self.white.B), _KEYS // 2, 3)
+        half = normal_rule(dim, int(np.clip(_NUMBERS // dim, *_KEYS)) // 2, 3)
         keys = np.concatenate([half, -half])
         total = np.zeros(len(self.n))
         for start in range(0, len(keys), _BLOCK):
             y = keys[start : start + _BLOCK]
             tilts = rule.tilts_for(y)
-            flat = tilts.reshape(-1, tilts.shape[-1])
             score, square = (tilts @ y[:, :, None])[..., 0], (tilts**2).sum(axis=-1)
             for k, (n, output) in enumerate(zip(self.n, self.outputs, strict=True)):
                 own = (output.mean(self.white.tilts(y)) - self.white.offset) @ self.white.metric
-                weight = rule.share * _share(score, square, float(n))
-                gap = (y * own).sum(axis=1)[:, None] - (
-                    output.mean(flat).reshape(tilts.shape) @ own[:, :, None]
-                )[..., 0]
-                total[k] += 2 * float((weight * gap).sum())
+                kept = 1 - output.participation_at(np.sqrt(square))
+                gap = (y * own).sum(axis=1)[:, None] - kept * (tilts @ own[:, :, None])[..., 0]
+                total[k] += 2 * float((rule.share * _share(score, square, float(n)) * gap).sum())
         return total / len(keys)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,12 +20,12 @@ from attnlimit.theory.covariance_error import covariance_error
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.pointwise_average import average_pointwise_error
 from attnlimit.theory.population_covariance import population_covariance_error
+from attnlimit.theory.population_pairs import MeanError
 from attnlimit.theory.rates import STATISTICS, rate
 from attnlimit.theory.two_query import mean_error
 from attnlimit.tokens import Gaussian, Tokens
 
 _NEIGHBOUR = 1.25
-_ROUGH_PICKS = 36  # pairs of queries where the mean's error only corrects another
 
 
 @runtime_checkable
@@ -96,9 +97,15 @@ def _predict_head(head: Head, tokens: Tokens, statistic: str, n: ArrayLike) -> C
 Evaluate = Callable[[NDArray[np.int64]], tuple[Array, Array]]
 
 
+@lru_cache(maxsize=8)
+def _mean_error(head: Head, tokens: Tokens, n: tuple[int, ...]) -> MeanError:
+    """The error of the mean, kept for the covariance, which needs it at the same n."""
+    return mean_error(head, tokens, np.array(n))
+
+
 def _mean(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
     def evaluate(n: NDArray[np.int64]) -> tuple[Array, Array]:
-        found = mean_error(head, tokens, n)
+        found = _mean_error(head, tokens, tuple(n.tolist()))
         return found.mse, found.numerical_error
 
     return evaluate, "two-query law"
@@ -107,7 +114,7 @@ def _mean(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
 def _covariance(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
     def evaluate(n: NDArray[np.int64]) -> tuple[Array, Array]:
         if isinstance(tokens, Gaussian):
-            mean = mean_error(head, tokens, n, picks=_ROUGH_PICKS)
+            mean = _mean_error(head, tokens, tuple(n.tolist()))
             found = covariance_error(head, tokens, n, mean)
         else:
             found = population_covariance_error(head, tokens, n)
