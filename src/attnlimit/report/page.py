@@ -75,7 +75,8 @@ def document(title: str, body: str, data: Any, scripts: Iterable[str]) -> str:
         f"{body}\n<noscript><p class='warning'>The map and the curves of this page need "
         "JavaScript; nothing is fetched from any network.</p></noscript>\n"
         f'<script type="application/json" id="data">{embedded(data)}</script>\n'
-        f'<script id="plotly">{library}</script>\n{code}\n</body>\n</html>\n'
+        f'{code}\n<script id="plotly">{library}</script>\n'
+        f"<script>{asset('ready.js')}</script>\n</body>\n</html>\n"
     )
 
 

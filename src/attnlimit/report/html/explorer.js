@@ -105,4 +105,3 @@ slider("sparse-sliders", "alpha", "bags per dimension α", SPARSE.alpha, 3, shor
 drawTokens();
 drawSparse();
 drawn.set("page", () => { drawTokens(); drawSparse(); });
-document.body.dataset.ready = "yes";

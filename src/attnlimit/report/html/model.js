@@ -254,4 +254,3 @@ buildMap();
 paintMap();
 drawHead();
 drawn.set("page", () => { paintMap(); drawHead(); });
-document.body.dataset.ready = "yes";

@@ -43,4 +43,3 @@ function drawFigures() {
 }
 drawFigures();
 drawn.set("page", drawFigures);
-document.body.dataset.ready = "yes";

@@ -44,6 +44,7 @@ function logAxis(title, values, extra) {
 }
 
 function plot(id, traces, x, y, extra) {
+  if (!window.Plotly) return undefined; // still being read: the page's own script comes first
   const layout = Object.assign({
     xaxis: x, yaxis: y, margin: { l: 8, r: 10, t: 8, b: 8 },
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
