@@ -17,7 +17,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, NotConverged
 
-STEP = 0.5
+STEP = 0.55
 """Step in alpha; the trapezoid rule errs by about 1e-7 of the result."""
 
 TOLERANCE = 1e-4

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 
-_RICH = 80  # picks from which on the surrogate has all its terms
+_RICH = 60  # picks from which on the surrogate has all its terms
 _FOLDS = 6
 _RIDGE = 3e-3
 _FEWEST = 16  # picks below which no surrogate is fitted

@@ -30,7 +30,7 @@ from attnlimit.tokens.gaussian import normal_rule
 POOL = 8192
 _SMALLEST_POOL = 512
 _POOL_NUMBERS = 2**20  # memory: the pool of pairs shrinks in high dimensions
-PICKS = 96
+PICKS = 72
 _OWN_PICKS = 64
 _POOL_TILT = 0.8
 _MOST_CORRELATED = 0.7
