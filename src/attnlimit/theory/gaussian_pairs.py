@@ -9,6 +9,7 @@ from scipy.interpolate import CubicSpline
 from attnlimit.checks import Array
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pair_law import (
+    CAP,
     PAIR_STEP,
     OwnKeys,
     PairTable,
@@ -17,7 +18,6 @@ from attnlimit.theory.pair_law import (
     pair_moment,
 )
 
-_CAP = 6.0  # exp(-exp(6)) is zero
 _PARALLEL = 1e-6
 _SPLINE_STEP = 0.25
 
@@ -116,7 +116,7 @@ def _table(
     """
     rho = np.sqrt(max(1 - cosine**2, 0.0))
     y, weight = nodes
-    w = np.exp(np.minimum(sigma[0] * y - alpha1[:, None], _CAP))
+    w = np.exp(np.minimum(sigma[0] * y - alpha1[:, None], CAP))
     decay = np.exp(-w) * weight
     pull = w * decay
     missed, G1, H0, H1, H2 = _across_sums(sigma[1] * rho, alpha2 - sigma[1] * cosine * y[:, None])
@@ -143,7 +143,7 @@ def _across_sums(spread: float, x: Array) -> list[Array]:
     """1 - E e^{-w}, E[e^{-w} g], E[w e^{-w} (1, g, g^2)] for w = e^{spread g - x}, g normal."""
     g, weight = normal_nodes(spread)
     grid = np.arange(x.min() - 1, x.max() + 1 + _SPLINE_STEP, _SPLINE_STEP)
-    w = np.exp(np.minimum(spread * g - grid[:, None], _CAP))
+    w = np.exp(np.minimum(spread * g - grid[:, None], CAP))
     decay = np.exp(-w)
     pull = w * decay
     columns = [-np.expm1(-w) @ weight, decay @ (weight * g)]

@@ -13,9 +13,8 @@ from scipy.interpolate import CubicSpline
 from attnlimit.checks import Array
 from attnlimit.theory.gaussian_pairs import normal_nodes
 from attnlimit.theory.moments import WhitenedHead
-from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
+from attnlimit.theory.pair_law import CAP, PAIR_STEP, pair_alphas
 
-_CAP = 6.0
 _KNOTS = 16
 
 
@@ -23,7 +22,7 @@ def joint_moments(sigma: float, n: int) -> dict[str, float]:
     """E[g^a P^b] for a + 2b <= 4, for a query whose scores have deviation sigma."""
     y, weight = normal_nodes(sigma)
     alpha = pair_alphas(sigma * y, weight, np.empty(0), np.array([n]))
-    w = np.exp(np.minimum(sigma * y - alpha[:, None], _CAP))
+    w = np.exp(np.minimum(sigma * y - alpha[:, None], CAP))
     decay = np.exp(-w) * weight
     log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ weight), 1 - 1e-15))
 

@@ -17,7 +17,7 @@ from attnlimit.checks import Array
 PAIR_STEP = 0.5
 """Step in alpha for pairs of queries; the trapezoid rule errs by exp(-pi^2 / step), below 1e-8."""
 _MARGIN = 18.0  # natural logarithms kept below the leading term: errors below 1e-7
-_CAP = 6.0  # exp(-exp(6)) is zero
+CAP = 6.0  # exp(-exp(6)) is zero
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def pair_alphas(score: Array, weight: Array, own: Array, n: NDArray[np.int64]) -
     low, kept = float(min(score[0], own.min(initial=np.inf))) - 5, high
     while kept - low > PAIR_STEP:
         middle = (low + kept) / 2
-        miss = -float(weight @ np.expm1(-np.exp(np.minimum(score - middle, _CAP))))
+        miss = -float(weight @ np.expm1(-np.exp(np.minimum(score - middle, CAP))))
         lost = -spare * np.log1p(-min(miss, 1 - 1e-12))
         lost += np.exp(np.minimum(own - middle, 50.0)).sum()
         if lost > _MARGIN:
@@ -66,7 +66,7 @@ def tabulate_pair(
     alpha: tuple[Array, Array],
 ) -> PairTable:
     """The table for keys given as nodes: scores (K,), weights (K,), centred values (K, c)."""
-    w, v = (np.exp(np.minimum(s - a[:, None], _CAP)) for s, a in zip(scores, alpha, strict=True))
+    w, v = (np.exp(np.minimum(s - a[:, None], CAP)) for s, a in zip(scores, alpha, strict=True))
     decay, other = np.exp(-w), np.exp(-v)
     miss = -(np.expm1(-w) @ weight)[:, None] - (decay * weight) @ np.expm1(-v).T
     first, second = w * decay * weight, v * other
@@ -125,7 +125,7 @@ def own_key_moments(
     expected square.
     """
     alpha = pair_alphas(score, weight, own.score, n)
-    w = np.exp(np.minimum(score - alpha[:, None], _CAP))
+    w = np.exp(np.minimum(score - alpha[:, None], CAP))
     decay = np.exp(-w)
     log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ weight), 1 - 1e-15))
     first = (w * decay * weight) @ linear

@@ -17,14 +17,13 @@ from attnlimit.checks import Array
 from attnlimit.heads import Head
 from attnlimit.theory.covariance_error import MOST_MISSED, CovarianceError, common_part
 from attnlimit.theory.exact import integrate_score_law
-from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
+from attnlimit.theory.pair_law import CAP, PAIR_STEP, pair_alphas
 from attnlimit.theory.population_pairs import population_mean_error, query_rows
 from attnlimit.theory.two_query import stand_ins
 from attnlimit.tokens import ScoreLaw, Tokens
 
 _QUERIES = 192
 _FOURTH_QUERIES = 48
-_CAP = 6.0
 
 
 def population_covariance_error(
@@ -117,7 +116,7 @@ def _fourth_moment(queries: _Queries, n: NDArray[np.int64]) -> Array:
     for portion, scores in zip(share, queries.scores[chosen], strict=True):
         order = np.argsort(scores)
         alpha = pair_alphas(scores[order], queries.weights[order], np.empty(0), n)
-        w = np.exp(np.minimum(scores - alpha[:, None], _CAP))
+        w = np.exp(np.minimum(scores - alpha[:, None], CAP))
         decay = np.exp(-w) * queries.weights
         log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ queries.weights), 1 - 1e-15))
         a = (w * decay) @ centred

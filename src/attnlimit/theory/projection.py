@@ -23,13 +23,12 @@ from attnlimit.heads import Head
 from attnlimit.theory.gaussian_pairs import normal_nodes
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.output_moments import OutputMoments
-from attnlimit.theory.pair_law import PAIR_STEP, pair_alphas
+from attnlimit.theory.pair_law import CAP, PAIR_STEP, pair_alphas
 from attnlimit.theory.query_rule import QueryRule
 from attnlimit.tokens import Gaussian
 
 _SIGMA_NODES = 32
 _REACH = 9.0  # |g| of keys
-_CAP = 6.0
 _BLOCK = 64
 _NAMES = ("weight", "pull", "square", "cross", "along", "across")
 
@@ -161,13 +160,13 @@ def _tables(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:
     g, weight = normal_nodes(sigma)
     alpha = pair_alphas(sigma * g, weight, np.empty(0), n)
     alpha = np.arange(alpha[0], max(alpha[-1], sigma * grid[-1] + 14), PAIR_STEP)
-    w = np.exp(np.minimum(sigma * g - alpha[:, None], _CAP))
+    w = np.exp(np.minimum(sigma * g - alpha[:, None], CAP))
     decay = np.exp(-w) * weight
     log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ weight), 1 - 1e-15))
     drift = (w * decay) @ g
     spread = (w**2 * decay).sum(axis=1)
     extra = (w**2 * decay) @ g**2 - spread
-    key = np.exp(np.minimum(sigma * grid[:, None] - alpha, _CAP))
+    key = np.exp(np.minimum(sigma * grid[:, None] - alpha, CAP))
     gone = np.exp(-key)
     rows = []
     for count in n.astype(np.float64):
