@@ -113,6 +113,13 @@ def _tokenize(tokenizer: Any | None, text: str, special: bool) -> tuple[list[int
         raise BadInput("This model came without a tokenizer; give token ids instead of text.")
     if not text.strip():
         raise BadInput("The text is empty; give at least two tokens.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadInput(
+            f"The text has half a character, {text[error.start]!r}, at place {error.start}; "
+            "read it as UTF-8."
+        ) from None
     encoded = tokenizer(
         text, add_special_tokens=special, return_special_tokens_mask=True, verbose=False
     )
@@ -120,17 +127,28 @@ def _tokenize(tokenizer: Any | None, text: str, special: bool) -> tuple[list[int
 
 
 def _token_ids(text: Sequence[int] | Tensor, network: Any) -> list[int]:
-    ids = torch.as_tensor(text)
+    ids = _tensor(text, "Token ids")
     if ids.dim() == 2 and len(ids) == 1:
         ids = ids[0]
-    if ids.dim() != 1 or ids.is_floating_point() or ids.dtype == torch.bool:
+    _check_ids(ids, network)
+    return [int(i) for i in ids]
+
+
+def _tensor(values: Any, name: str) -> Tensor:
+    try:
+        return torch.as_tensor(values)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise BadInput(f"{name} must be numbers in lists of one length, or a tensor.") from None
+
+
+def _check_ids(ids: Tensor, network: Any) -> None:
+    if ids.dim() != 1 or (len(ids) and (ids.is_floating_point() or ids.dtype == torch.bool)):
         raise BadInput(
             f"Token ids must be one list of whole numbers, got shape {tuple(ids.shape)}."
         )
     size = getattr(network.config, "vocab_size", None)
     if len(ids) and size is not None and (ids.min() < 0 or ids.max() >= size):
         raise BadInput(f"Token ids must lie between 0 and {size - 1}.")
-    return [int(i) for i in ids]
 
 
 def _cut(ids: list[int], special: list[bool], limit: int) -> tuple[list[int], list[bool]]:
@@ -162,12 +180,18 @@ def _sequence(model: Any, ids: list[int], special: list[bool], places: Tensor) -
 
 def _ready(model: Any, inputs: Mapping[str, Tensor]) -> Encoded:
     network, tokenizer = unwrap(model)
-    ready = {key: torch.as_tensor(value) for key, value in inputs.items()}
+    ready = {str(key): _tensor(value, str(key)) for key, value in inputs.items()}
     if not ready:
         raise BadInput("The mapping of inputs is empty; give input_ids, pixel_values or the like.")
     sizes = {key: len(value) for key, value in ready.items() if value.dim() > 1}
     if any(size != 1 for size in sizes.values()):
         raise BadInput(f"Capture takes one sequence at a time, but the batch is {sizes}.")
+    for key in ("input_ids", "attention_mask"):
+        if key in ready and ready[key].dim() != 2:
+            raise BadInput(f"{key} must have shape (1, n), got {tuple(ready[key].shape)}.")
+    lengths = {ready[key].shape[1] for key in ("input_ids", "attention_mask") if key in ready}
+    if len(lengths) > 1:
+        raise BadInput(f"attention_mask and input_ids have different lengths, {sorted(lengths)}.")
     keep = None
     if "attention_mask" in ready:
         keep = ready["attention_mask"][0].bool()
@@ -176,6 +200,7 @@ def _ready(model: Any, inputs: Mapping[str, Tensor]) -> Encoded:
     ids = ready["input_ids"][0] if "input_ids" in ready else None
     if ids is not None:
         length = len(ids)
+        _check_ids(ids, network)
         limit = max_positions(network)
         if limit is not None and length > limit:
             raise BadInput(f"The input has {length} tokens and the model takes {limit}.")
@@ -203,7 +228,7 @@ def _patches(network: Any) -> int:
 
 def _check_length(tokens: int) -> None:
     if tokens == 0:
-        raise BadInput("The input is all padding; give at least two tokens.")
+        raise BadInput("The input is empty or all padding; give at least two tokens.")
     if tokens < 2:
         raise BadInput("The text is one token; attention over it has nothing to sample, give more.")
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import socket
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,9 +16,11 @@ from urllib.parse import urlsplit
 import torch
 
 from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
+from attnlimit.models import files
 from attnlimit.models.bundled import BUNDLED, Bundled
+from attnlimit.models.read import read_model, reason_of, transformers_library
 
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
+HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +54,7 @@ class LoadedModel:
         )
 
 
-def load(name: str | os.PathLike[str]) -> LoadedModel:
+def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedModel:
     """Load a model and its tokenizer in float32, ready for `capture`.
 
     Parameters
@@ -58,31 +62,54 @@ def load(name: str | os.PathLike[str]) -> LoadedModel:
     name : str or path
         "minilm" or "smollm2" (weights inside installed packages, verified by hash), a local folder
         that `save_pretrained` wrote, or a Hugging Face hub id when online. Weights are read from
-        safetensors only, and code that comes with a model is never run.
+        safetensors only, and code that comes with a model is never run. The network is used for a
+        hub id and for nothing else; what looks like a path is never taken for one.
+    pickled : str, optional
+        The one file of pickled weights in a local folder that may be read all the same, such as
+        "pytorch_model.bin" (or the index of several). Only tensors are taken from it.
     """
     text = os.fspath(name)
     if not text.strip():
         raise BadInput("The model's name is empty; give minilm, smollm2, a folder or a hub id.")
-    if text in BUNDLED:
+    if text in BUNDLED and isinstance(name, str):
+        _no_pickled(pickled, text)
         return _load_bundled(BUNDLED[text])
-    folder = Path(text).expanduser()
-    if folder.is_dir():
-        return _load_folder(folder)
-    if folder.exists():
+    try:
+        folder = Path(text).expanduser()
+        is_folder, exists = folder.is_dir(), folder.exists()
+    except (OSError, RuntimeError) as error:  # a name too long, no such user's home
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
+        raise BadInput(f"There is no model at {text[:200]!r}: {reason}.") from None
+    if is_folder:
+        return _load_folder(folder, pickled)
+    if exists:
         raise BadInput(f"{text} is a file; give the folder that save_pretrained wrote.")
+    if not isinstance(name, str) or _is_path(text):
+        raise BadInput(f"There is no folder {text[:200]!r}; a model's folder must exist.")
+    if not HUB_ID.fullmatch(text):
+        raise BadInput(f"{text[:200]!r} is neither a bundled name, a folder, nor a hub id.")
+    close = get_close_matches(text, BUNDLED, n=1, cutoff=0.8)
+    if close:
+        raise BadInput(
+            f"There is no model {text!r}; did you mean {close[0]}? A hub id is written owner/name."
+        )
+    _no_pickled(pickled, text)
     return _load_hub(text)
 
 
-def transformers_library() -> Any:
-    """Import transformers, quietly, or say which extra to install."""
-    try:
-        import transformers
-    except ImportError:
-        raise MissingExtra(
-            "Real models need transformers: run `pip install 'attnlimit[models]'`."
-        ) from None
-    transformers.logging.set_verbosity_error()
-    return transformers
+def _is_path(text: str) -> bool:
+    return (
+        text.startswith((".", "/", "~"))
+        or "\\" in text
+        or text.count("/") > 1
+        or text.endswith("/")
+        or Path(text).is_absolute()
+    )
+
+
+def _no_pickled(pickled: str | None, name: str) -> None:
+    if pickled is not None:
+        raise BadInput(f"Pickled weights are read from local folders only; {name!r} is not one.")
 
 
 def cache_folder() -> Path:
@@ -114,16 +141,6 @@ def max_positions(model: Any) -> int | None:
     return int(limit) - (offset + 1 if offset is not None else 0)
 
 
-def check_weights(model: Any, name: str) -> None:
-    """Raise if a parameter holds NaN or infinities: every number computed from it would."""
-    for parameter, value in model.named_parameters():
-        if not torch.isfinite(value).all():
-            raise BadInput(
-                f"The weights of {name} contain NaN or infinite numbers, in {parameter}; "
-                "the file is damaged or training diverged."
-            )
-
-
 def _load_bundled(bundled: Bundled) -> LoadedModel:
     transformers_library()
     path = bundled.require()
@@ -134,7 +151,7 @@ def _load_bundled(bundled: Bundled) -> LoadedModel:
             f"{bundled.sha256[:12]}...: reinstall {bundled.package}."
         )
     folder = path.parent if path.suffix == ".safetensors" else _converted(bundled, path)
-    model, tokenizer = _read(folder, bundled.name)
+    model, tokenizer, problem = read_model(folder, bundled.name)
     return LoadedModel(
         name=bundled.name,
         model=model,
@@ -142,7 +159,7 @@ def _load_bundled(bundled: Bundled) -> LoadedModel:
         weights=found,
         source=f"package {bundled.package}",
         licence=bundled.licence,
-        notes=(bundled.note,) if bundled.note else (),
+        notes=(*((bundled.note,) if bundled.note else ()), *problem),
     )
 
 
@@ -195,20 +212,32 @@ def _plain_copy(transformers: Any, model: Any) -> Any:
     return copy
 
 
-def _load_folder(folder: Path) -> LoadedModel:
+def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
     transformers_library()
-    if not (folder / "config.json").is_file():
-        raise BadInput(f"{folder} holds no model: it has no config.json.")
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise BadInput(
-            f"{folder} has no .safetensors weights; save the model with save_pretrained "
-            "(pickled weights are never loaded)."
+    files.check_folder(folder)
+    if pickled is None:
+        weights = sorted(folder.glob("*.safetensors"))
+        notes = []
+    else:
+        weights = files.pickled_weights(folder, pickled)
+        notes = [f"pickled weights {pickled}, allowed by name, read as tensors only"]
+    if not weights:
+        found = files.pickled_files(folder)
+        instead = (
+            f"only pickled ones ({', '.join(found)}), which are refused unless one is named: "
+            f"pickled={found[0]!r}"
+            if found
+            else "save the model with save_pretrained"
         )
-    model, tokenizer = _read(folder, str(folder))
-    hashes = "".join(file_hash(file) for file in files)
-    weights = hashes if len(files) == 1 else hashlib.sha256(hashes.encode()).hexdigest()
-    return LoadedModel(folder.name, model, tokenizer, weights, f"folder {folder}")
+        raise BadInput(f"{folder} has no .safetensors weights; {instead}.")
+    model, tokenizer, problem = read_model(
+        folder, str(folder), pickled=weights if pickled else None
+    )
+    hashes = "".join(file_hash(file) for file in weights)
+    digest = hashes if len(weights) == 1 else hashlib.sha256(hashes.encode()).hexdigest()
+    return LoadedModel(
+        folder.name, model, tokenizer, digest, f"folder {folder}", notes=(*notes, *problem)
+    )
 
 
 def _load_hub(name: str) -> LoadedModel:
@@ -219,19 +248,34 @@ def _load_hub(name: str) -> LoadedModel:
             name, trust_remote_code=False, local_files_only=not online
         )
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+        reason = reason_of(error)
         if not online:
             reason = "the hub cannot be reached from here and it is not in the local cache"
         raise BadInput(
             f"There is no model {name!r} here: it is neither a bundled name "
             f"({', '.join(BUNDLED)}) nor a folder, and as a hub id it failed: {reason}."
         ) from None
-    model, tokenizer = _read(name, name, local=not online)
+    _check_hub_files(transformers, name, online)
+    model, tokenizer, problem = read_model(name, name, local=not online)
     digest = hashlib.sha256()
     for key, value in sorted(model.state_dict().items()):
         digest.update(key.encode())
         digest.update(value.contiguous().numpy().tobytes())
-    return LoadedModel(name, model, tokenizer, digest.hexdigest(), f"hub id {name}")
+    return LoadedModel(name, model, tokenizer, digest.hexdigest(), f"hub id {name}", notes=problem)
+
+
+def _check_hub_files(transformers: Any, name: str, online: bool) -> None:
+    """Refuse a hub model whose configuration or index would have a pickle read."""
+    for file in ("config.json", files.INDEX):
+        path = transformers.utils.cached_file(
+            name, file, local_files_only=not online, _raise_exceptions_for_missing_entries=False
+        )
+        if path is None:
+            continue
+        if file == files.INDEX:
+            files.check_index(Path(path), (".safetensors",))
+        else:
+            files.check_config(files.read_json(Path(path)), name)
 
 
 def _hub_reachable() -> bool:
@@ -245,35 +289,3 @@ def _hub_reachable() -> bool:
     except OSError:
         return False
     return True
-
-
-def _read(source: Path | str, name: str, local: bool = True) -> tuple[Any, Any | None]:
-    transformers = transformers_library()
-    transformers.utils.logging.disable_progress_bar()
-    options = {"local_files_only": local, "trust_remote_code": False}
-    try:
-        config = transformers.AutoConfig.from_pretrained(source, **options)
-        model = _class_for(transformers, config).from_pretrained(
-            source, dtype=torch.float32, use_safetensors=True, **options
-        )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
-        raise BadInput(f"The model {name} cannot be loaded: {reason}.") from None
-    model.eval().requires_grad_(False)
-    check_weights(model, name)
-    if isinstance(source, Path) and not any((source / file).is_file() for file in TOKENIZER_FILES):
-        return model, None  # transformers would make up an empty one that reads no word
-    try:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
-    except (OSError, ValueError, KeyError, TypeError):
-        tokenizer = None  # an image model: inputs other than text still work
-    return model, tokenizer
-
-
-def _class_for(transformers: Any, config: Any) -> Any:
-    architecture = next(iter(getattr(config, "architectures", None) or [""]))
-    if "CausalLM" in architecture or "LMHead" in architecture:
-        return transformers.AutoModelForCausalLM
-    if getattr(config, "is_encoder_decoder", False):
-        return transformers.AutoModelForTextEncoding
-    return transformers.AutoModel
