@@ -9,14 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnlimit as al
-from attnlimit.budgets import read_plan
+from attnlimit.budgets import plan_budgets, read_plan
 from attnlimit.budgets.head import SCHEMES, head_budget
+from attnlimit.budgets.longer import longer_contexts
 from attnlimit.budgets.promise import drawn_errors, keep_promise
 from attnlimit.budgets.schemes import Queries, all_schemes, sampler_for
 from attnlimit.budgets.terms import Terms, first_enough
+from attnlimit.budgets.transfer import next_text
 from attnlimit.models.captured import Capture, CapturedLayer
 from attnlimit.models.masks import Mask
 from attnlimit.models.schemes import scheme_of
+from attnlimit.theory.schemes import kept_law
 
 
 def make_capture(sharpness=1.0, tokens=96, heads=2, causal=False, seed=0):
@@ -119,7 +122,7 @@ def test_first_enough_waits_until_the_error_stays_small():
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("scheme", ["top-k", "local"])
-@pytest.mark.parametrize("n", [7, 30, 96])
+@pytest.mark.parametrize("n", [3, 7, 30, 95, 96])
 def test_kept_keys_err_as_softmax_over_them_does(causal, scheme, n):
     queries = Queries.of(make_capture(causal=causal)[0, 1], 24)
     law = all_schemes(queries)[scheme].again(n)
@@ -154,6 +157,72 @@ def test_a_heads_budget_is_certified_at_its_queries(capture):
     assert found.longer[10]["sample"] <= found.longer[100]["sample"]
 
 
+def test_longer_contexts_take_what_copies_of_the_keys_take():
+    terms = Terms(0.3, 0.2, 0.9)
+    queries = Queries.of(make_capture(tokens=48)[0, 0], 16)
+    needed = {"sample": 900.0, "top-k": 30.0, "local": 40.0, "top-k + sample": 47.0}
+    found = longer_contexts([queries], needed, 48, terms)
+    assert found[10]["sample"] == 480
+    assert found[100]["sample"] == 900
+    assert found[10]["top-k"] == 300
+    assert found[10]["local"] is None
+    n = found[10]["top-k + sample"]
+    sampler, _ = sampler_for("top-k + sample", n, full=True)
+    scores, values = queries.scores.repeat(1, 10), queries.values.repeat(10, 1)
+    chance = scheme_of(sampler).probabilities(scores, queries.rows)
+    law = kept_law(scores, values, chance, weighted=True).relative
+    assert terms.over_queries(law) == pytest.approx(terms.certified, rel=0.05)
+
+
+def test_the_next_text_needs_no_more_than_the_bound_as_often_as_it_says():
+    rng = np.random.default_rng(0)
+    draws = np.ceil(np.exp(5 + 0.2 * rng.standard_normal((4000, 5))))
+    kept = [row[4] <= next_text(row[:4]) for row in draws]
+    assert np.mean(kept) >= 0.95 - 0.01
+    assert next_text(np.array([30.0])) == 30
+    assert next_text(np.array([30.0, np.inf])) == np.inf
+    assert next_text(np.array([30.0, 30.0, 30.0])) == 30
+
+
+def test_several_texts_are_budgeted_for_the_one_that_needs_most():
+    texts = [make_capture(sharpness, seed=k) for k, sharpness in enumerate((1.0, 1.2, 0.9))]
+    terms = Terms(0.4, 0.2, 0.9)
+    joint = head_budget([text[0, 0] for text in texts], terms, queries=32)
+    alone = [head_budget(text[0, 0], terms, queries=32) for text in texts]
+    for name in SCHEMES:
+        singles = [one.schemes[name].certified for one in alone]
+        if None in singles:
+            assert joint.schemes[name].certified is None
+        elif name in ("sample", "top-k + sample"):
+            assert joint.schemes[name].certified == max(singles)
+        else:
+            assert max(singles) <= joint.schemes[name].certified <= 96
+    assert len(joint.by_text) == 3
+    assert 0 <= joint.held_out <= 1
+    assert "on the 3 texts" in str(joint)
+    assert alone[0].held_out is None
+    assert alone[0].varies is None
+
+
+def test_a_head_that_one_text_uses_otherwise_is_marked():
+    alike = [make_capture(2.0, seed=k) for k in range(3)]
+    odd = make_capture(0.05, seed=9)
+    steady, varying = (
+        al.budget(texts, epsilon=0.2, queries=32)[0, 0] for texts in (alike, [*alike, odd])
+    )
+    assert varying.varies
+    assert varying.held_out < 0.5
+    assert varying.tokens >= max(varying.by_text) > steady.tokens
+    assert "do not trust" in str(varying)
+
+
+def test_a_plan_needs_captures_of_one_model():
+    with pytest.raises(al.BadInput, match="one model"):
+        al.budget([make_capture(), make_capture(heads=3)])
+    with pytest.raises(al.BadInput, match="at least one"):
+        plan_budgets([], Terms())
+
+
 def test_sharp_heads_keep_few_keys_and_flat_ones_many():
     sharp, flat = (al.budget(make_capture(s)[0, 0], epsilon=0.2, queries=32) for s in (40.0, 0.05))
     assert sharp.best == "top-k"
@@ -178,6 +247,7 @@ def test_a_plan_survives_its_file_and_keeps_its_promise(capture, tmp_path):
     assert memory.read <= memory.full
     assert memory.full == 2 * 96 * 16 * 2  # two heads, 96 keys and values of 8 + 8 numbers
     assert "not thinnable" in str(plan)
+    assert "one text" in str(plan)
 
 
 def test_a_file_that_is_no_plan_is_refused(tmp_path):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeGuard
+
 from numpy.typing import ArrayLike
 
 from attnlimit import checks
@@ -28,7 +31,7 @@ __all__ = ["Budget", "HeadBudget", "Plan", "Promise", "budget", "keep_promise"]
 
 
 def budget(
-    target: Curve | Head | Capture | CapturedHead,
+    target: Curve | Head | Capture | CapturedHead | Sequence[Capture],
     tokens: Tokens | None = None,
     x: ArrayLike | None = None,
     *,
@@ -43,9 +46,10 @@ def budget(
 
     Parameters
     ----------
-    target : Curve, Head, captured head or capture
+    target : Curve, Head, captured head, capture or list of captures
         A curve of mean squared errors; a head (then `tokens` says where its keys come from); a
-        head of a real model, `cap[layer, head]`; or the whole capture.
+        head of a real model, `cap[layer, head]`; the whole capture; or captures of one model on
+        several texts, whose plan is for the next text.
     tokens : Tokens
         For a `Head`.
     x : (m, d) array, optional
@@ -67,7 +71,7 @@ def budget(
     count = checks.count(queries, "queries")
     if isinstance(target, Curve):
         return curve_budget(target, terms, size=1.0 if size is None else size)
-    if isinstance(target, Capture):
+    if isinstance(target, Capture) or _are_captures(target):
         return plan_budgets(target, terms, queries=count)
     if isinstance(target, CapturedHead):
         return head_budget(target, terms, queries=count)
@@ -80,3 +84,11 @@ def budget(
         raise BadInput("A Head's budget depends on its tokens: budget(head, tokens, ...).")
     points = tokens.points(count, seed=seed) if x is None else x
     return query_budget(target, tokens, points, terms, size=size)
+
+
+def _are_captures(target: object) -> TypeGuard[Sequence[Capture]]:
+    return (
+        isinstance(target, Sequence)
+        and len(target) > 0
+        and all(isinstance(one, Capture) for one in target)
+    )

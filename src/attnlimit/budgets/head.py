@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from attnlimit.budgets.kinds import Kind, kind_of
+from attnlimit.budgets.longer import longer_contexts
 from attnlimit.budgets.schemes import Queries, SchemeErrors, all_schemes, sampler_for
-from attnlimit.budgets.terms import Terms, first_enough
+from attnlimit.budgets.search import certified_tokens, fixed_tokens, typical_tokens
+from attnlimit.budgets.terms import Terms
+from attnlimit.budgets.transfer import next_text
+from attnlimit.checks import Array
 from attnlimit.models.captured import CapturedHead
-from attnlimit.models.delta import MAX_PARTICIPATION
 
-FACTORS = (10, 100)
 QUERIES = 128
 SCHEMES = ("sample", "top-k", "local", "top-k + sample")
 STATIC = ("sample", "local")
@@ -44,7 +46,11 @@ class HeadBudget:
     """Budgets of one head. `best` names the scheme with the fewest certified tokens.
 
     `longer` maps a factor of the context to the tokens needed there if the head's law of scores
-    and values stays the same: extrapolated, never measured.
+    and values stays the same: extrapolated, never measured; None where nothing can be said.
+
+    `by_text` has the tokens that the best scheme needs on each text of the plan, and `held_out`
+    the lowest share of a text's queries that keep the error on a budget planned without that text;
+    None for a plan on one text, which knows no other.
     """
 
     layer: int
@@ -54,8 +60,15 @@ class HeadBudget:
     schemes: dict[str, SchemeBudget]
     best: str
     kind: Kind
-    longer: dict[int, dict[str, int]]
+    longer: dict[int, dict[str, int | None]]
     full: bool  # whether every query sees every key
+    by_text: tuple[int, ...]
+    held_out: float | None
+
+    @property
+    def varies(self) -> bool | None:
+        """Whether a budget planned without one of the texts breaks its promise there."""
+        return None if self.held_out is None else self.held_out < 1 - self.terms.delta
 
     @property
     def tokens(self) -> int:
@@ -88,6 +101,9 @@ class HeadBudget:
             "frozen": self.kind.frozen,
             "effective_tokens": self.kind.effective_tokens,
             "sees_all": self.full,
+            "by_text": list(self.by_text),
+            "held_out": self.held_out,
+            "varies": self.varies,
             "schemes": {
                 name: {
                     "certified": scheme.certified,
@@ -111,7 +127,7 @@ class HeadBudget:
         longer = {int(key[:-1]): found for key, found in entry["extrapolated"].items()}
         return cls(
             layer, entry["head"], context, terms, schemes, entry["scheme"], kind, longer,
-            entry["sees_all"],
+            entry["sees_all"], tuple(entry["by_text"]), entry["held_out"],
         )  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
@@ -127,6 +143,13 @@ class HeadBudget:
             f"layer {self.layer}, head {self.head}: {self.tokens} of {self.context} tokens by "
             f"{self.best} ({self.kind.name}); keep {self.kind.keep}"
         ]
+        if self.held_out is not None:
+            doubt = ": varies from text to text, do not trust it elsewhere" if self.varies else ""
+            needs = ", ".join(map(str, self.by_text))
+            lines.append(
+                f"  on the {len(self.by_text)} texts {needs}; planned without one of them it holds "
+                f"there for {self.held_out:.0%} of queries or more{doubt}"
+            )
         for name, budget in self.schemes.items():
             certified = budget.certified if budget.certified is not None else "too many"
             typical = budget.typical if budget.typical is not None else "too many"
@@ -134,108 +157,66 @@ class HeadBudget:
         return "\n".join(lines)
 
 
-def head_budget(head: CapturedHead, terms: Terms, *, queries: int = QUERIES) -> HeadBudget:
-    """Budget of a captured head by every scheme, from the laws at some of its queries."""
-    seen = Queries.of(head, queries)
-    return budget_from(seen, all_schemes(seen), terms)
+def head_budget(
+    head: CapturedHead | Sequence[CapturedHead], terms: Terms, *, queries: int = QUERIES
+) -> HeadBudget:
+    """Budget of a captured head by every scheme, from the laws at some of its queries.
+
+    Given the same head on several texts, the budget is for the next text: see `transfer`.
+    """
+    heads = [head] if isinstance(head, CapturedHead) else list(head)
+    texts = [Queries.of(one, queries) for one in heads]
+    return budget_from(texts, [all_schemes(seen) for seen in texts], terms)
 
 
-def budget_from(queries: Queries, schemes: dict[str, SchemeErrors], terms: Terms) -> HeadBudget:
-    """Budget of a head whose schemes' errors are known."""
-    head = queries.head
-    context = len(head)
-    needed = {name: _certified(errors, terms) for name, errors in schemes.items()}
+def budget_from(
+    texts: Sequence[Queries], schemes: Sequence[dict[str, SchemeErrors]], terms: Terms
+) -> HeadBudget:
+    """Budget of a head whose schemes' errors on each text are known."""
+    context = max(len(queries.head) for queries in texts)
+    needed = {name: certified_tokens([found[name] for found in schemes], terms) for name in SCHEMES}
     budgets = {}
-    for name, errors in schemes.items():
+    for name in SCHEMES:
+        errors = [found[name] for found in schemes]
         certified = int(needed[name]) if needed[name] <= context else None
-        typical, reliable = _typical(queries, errors, terms, certified)
-        median = float(np.median(errors.again(certified))) if certified is not None else 0.0
+        typical, reliable = typical_tokens(texts, errors, terms, certified, context)
+        median = 0.0
+        if certified is not None:
+            median = max(float(np.median(one.again(certified))) for one in errors)
         budgets[name] = SchemeBudget(name, certified, typical, reliable, median)
     best = min(SCHEMES, key=lambda name: (needed[name], SCHEMES.index(name)))
     if needed[best] > context:
         best = "top-k"  # with every key kept, top-k is attention itself
-    tokens = budgets[best].certified or context
+    chosen = [found[best] for found in schemes]
+    by_text = np.array([needed[best]])
+    if len(texts) > 1:
+        by_text = np.array([certified_tokens([one], terms) for one in chosen])
+    decisive = texts[int(by_text.argmax())]
     return HeadBudget(
-        layer=head.layer,
-        head=head.head,
+        layer=decisive.head.layer,
+        head=decisive.head.head,
         context=context,
         terms=terms,
         schemes=budgets,
         best=best,
-        kind=kind_of(queries, best, tokens),
-        longer={factor: _longer(needed, context, factor) for factor in FACTORS},
-        full=head.mask.full,
+        kind=kind_of(decisive, best, budgets[best].certified or context),
+        longer=longer_contexts(texts, needed, context, terms),
+        full=decisive.head.mask.full,
+        by_text=tuple(int(min(count, context)) for count in by_text),
+        held_out=_held_out(chosen, by_text, terms),
     )
 
 
-def _certified(errors: SchemeErrors, terms: Terms) -> float:
-    """Smallest n at which the promised share of queries has its certificate."""
-    if errors.drawn:
-        return _smallest(errors, terms, terms.certified)
-    return terms.over_queries(first_enough(errors.error, terms.epsilon, errors.n))
-
-
-def _smallest(
-    errors: SchemeErrors, terms: Terms, tolerance: float, precision: float = 0.0
-) -> float:
-    """Narrow the grid's interval to the n, within `precision`, at which the law says yes."""
-    within = np.array([terms.over_queries(error) <= tolerance for error in errors.error.T])
-    start = len(within) - int(np.cumprod(within[::-1]).sum())
-    if start == len(within):
-        return float("inf")
-    if start == 0:
-        return float(errors.n[0])
-    low, high = int(errors.n[start - 1]), int(errors.n[start])
-    above, below = (terms.over_queries(errors.error[:, k]) for k in (start - 1, start))
-    turn = 0
-    while high - low > max(1.0, precision * high):
-        middle = (low + high) // 2
-        if turn % 3 < 2 and 0 < below < tolerance < above < np.inf:  # aim at the crossing
-            share = np.log(above / tolerance) / np.log(above / below)
-            # A little to the side that was guessed last, so that the interval closes from both.
-            middle = int(np.clip(low * (high / low) ** share + turn % 2, low + 1, high - 1))
-        turn += 1
-        error = terms.over_queries(errors.again(middle))
-        if error <= tolerance:
-            high, below = middle, error
+def _held_out(texts: Sequence[SchemeErrors], needed: Array, terms: Terms) -> float | None:
+    """Lowest share of a text's queries that are within the promise on the other texts' budget."""
+    if len(texts) < 2:
+        return None
+    shares = []
+    for place, errors in enumerate(texts):
+        others = np.delete(needed, place)
+        if errors.drawn:
+            within = errors.again(int(others.max())) <= terms.certified
         else:
-            low, above = middle, error
-    return float(high)
-
-
-def _typical(
-    queries: Queries, errors: SchemeErrors, terms: Terms, certified: int | None
-) -> tuple[int | None, bool]:
-    if not errors.drawn:
-        return certified, True
-    context = len(queries.head)
-    if errors.scheme != "sample":
-        needed = _smallest(errors, terms, terms.typical, precision=0.03)
-        return (int(needed) if needed <= context else None), True
-    counts = (queries.scores > -torch.inf).sum(1).double()
-    traces, squares = [], []
-    for weights, output, count in zip(queries.weights, queries.output, counts, strict=True):
-        pull = weights[:, None] * (queries.values - output)
-        covariance = count * pull.T @ pull
-        traces.append(float(covariance.trace()))
-        squares.append(float(covariance.square().sum()))
-    tokens = np.maximum(
-        np.ceil(terms.normal_tokens(np.array(traces), np.array(squares), queries.size)), 2
-    )
-    needed = terms.over_queries(tokens)
-    crowding = (counts * queries.weights.square().sum(1)).numpy()
-    reliable = bool(np.quantile(crowding, terms.quantile) / needed < MAX_PARTICIPATION)
-    return (int(needed) if needed <= context else None), reliable
-
-
-def _longer(needed: dict[str, float], context: int, factor: int) -> dict[str, int]:
-    """Tokens at `factor` times the context, if scores and values keep their law.
-
-    A draw with replacement needs as many tokens as before; the same share of the weight takes
-    `factor` times as many top keys.
-    """
-    size = factor * context
-    return {
-        "sample": int(min(needed["sample"], size)),
-        "top-k": int(min(factor * needed["top-k"], size)),
-    }
+            within = fixed_tokens(errors, terms) <= next_text(others)
+        shares.append(float(within.mean()))
+    return min(shares)

@@ -38,7 +38,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """Budgets of all heads of a model on one text."""
+    """Budgets of all heads of a model, planned on one text or on several."""
 
     heads: tuple[HeadBudget, ...]
     terms: Terms
@@ -102,6 +102,9 @@ class Plan:
                 "typical": budget.schemes[budget.best].typical,
                 "stored": budget.stored,
                 "thinnable": budget.kind.thinnable,
+                "least": min(budget.by_text),
+                "most": max(budget.by_text),
+                "held out": budget.held_out,
             }
             row.update({name: scheme.certified for name, scheme in budget.schemes.items()})
             rows.append(row)
@@ -150,8 +153,24 @@ class Plan:
             + ", ".join(f"{name} {count}" for name, count in frame.best.value_counts().items()),
             f"  not thinnable: {len(stuck)} of {len(frame)} heads",
             f"  {self.memory()}",
+            f"  {self.transfer()}",
         ]
         return "\n".join(lines)
+
+    @property
+    def texts(self) -> int:
+        """How many texts the plan was made on."""
+        return len(self.heads[0].by_text)
+
+    def transfer(self) -> str:
+        """Say what the plan knows of texts that are not in it."""
+        if self.texts == 1:
+            return "planned on one text: how much other texts need is not known"
+        doubtful = sum(bool(budget.varies) for budget in self.heads)
+        return (
+            f"planned on {self.texts} texts: {doubtful} of {len(self.heads)} heads vary from text "
+            "to text (planned without one of the texts, they break the promise there)"
+        )
 
 
 def read_plan(path: str | Path) -> Plan:
@@ -181,7 +200,7 @@ def plan_from(content: dict[str, Any]) -> Plan:
 
 
 def plan_budgets(
-    capture: Capture,
+    captures: Capture | Sequence[Capture],
     terms: Terms,
     *,
     queries: int = QUERIES,
@@ -189,17 +208,29 @@ def plan_budgets(
     source: dict[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """Budget every head of `capture` (or of some of its layers)."""
-    wanted = None if layers is None else {capture.check_layer(layer) for layer in layers}
-    chosen = [head for head in capture if wanted is None or head.layer in wanted]
+    """Budget every head of a model (or of some of its layers) from its captures on some texts."""
+    texts = [captures] if isinstance(captures, Capture) else list(captures)
+    first = _alike(texts)
+    wanted = None if layers is None else {first.check_layer(layer) for layer in layers}
+    chosen = [head for head in first if wanted is None or head.layer in wanted]
     found = []
     for done, head in enumerate(chosen):
         if progress is not None:
             progress(done, len(chosen))
-        found.append(head_budget(head, terms, queries=queries))
-    return Plan(
-        tuple(found), terms, len(capture), **shape_of(capture), source=source or _source(capture)
-    )
+        same = [capture[head.layer, head.head] for capture in texts]
+        found.append(head_budget(same, terms, queries=queries))
+    context = max(len(capture) for capture in texts)
+    return Plan(tuple(found), terms, context, **shape_of(first), source=source or _source(first))
+
+
+def _alike(texts: Sequence[Capture]) -> Capture:
+    """Return the first of some captures, which must be of one model."""
+    if not texts:
+        raise BadInput("A plan needs at least one captured text.")
+    shapes = {(tuple(text.layers), text.heads, *shape_of(text).values()) for text in texts}
+    if len(shapes) > 1:
+        raise BadInput("A plan is for one model: these captures differ in layers, heads or width.")
+    return texts[0]
 
 
 def shape_of(capture: Capture) -> dict[str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.models.captured import CapturedHead
 from attnlimit.models.schemes import scheme_of
-from attnlimit.montecarlo.samplers import Iid, Keep, SinksAndRecent, TopK, Window
+from attnlimit.montecarlo.samplers import Iid, Keep, SinksAndRecent, TopK
+from attnlimit.montecarlo.sinks_and_window import SinksAndWindow
 from attnlimit.theory.population import population_law
 from attnlimit.theory.schemes import kept_law
 
@@ -36,9 +38,17 @@ class SchemeErrors:
 
     scheme: str
     n: NDArray[np.int64]  # (G,)
-    error: Array  # (R, G)
     drawn: bool
-    again: Callable[[int], Array]  # n -> (R,) error, evaluated and not interpolated
+    at: Callable[[NDArray[np.int64]], Array]  # counts (C,) -> error (R, C), not interpolated
+
+    @cached_property
+    def error(self) -> Array:
+        """Error (R, G) at `n`, evaluated when it is first asked for."""
+        return self.at(self.n)
+
+    def again(self, n: int) -> Array:
+        """Error (R,) at one n."""
+        return self.at(np.array([n]))[:, 0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +92,8 @@ def sampler_for(scheme: str, n: int, *, full: bool) -> tuple[Any, int | None]:
     if scheme == "top-k":
         return TopK(n), None
     if scheme == "local":
-        return (Window(n) if full else SinksAndRecent(SINKS, max(0, n - SINKS))), None
+        sinks = min(SINKS, n)
+        return (SinksAndWindow if full else SinksAndRecent)(sinks, n - sinks), None
     return Keep(TopK(max(1, n // 2)), sample=n - max(1, n // 2), weighted=True), None
 
 
@@ -92,10 +103,10 @@ def sample(queries: Queries) -> SchemeErrors:
     n = np.unique(np.geomspace(2, LONGEST * size, SAMPLE_GRID).astype(np.int64))
 
     def at(counts: NDArray[np.int64]) -> Array:
-        law = population_law(queries.scores, queries.values, counts)
+        law = population_law(queries.scores, queries.values, np.maximum(counts, 2))
         return queries.relative(torch.from_numpy(np.sqrt(np.maximum(law.mse, 0))))
 
-    return SchemeErrors("sample", n, at(n), True, lambda k: at(np.array([max(2, k)]))[:, 0])
+    return SchemeErrors("sample", n, True, at)
 
 
 def top(queries: Queries) -> SchemeErrors:
@@ -111,24 +122,25 @@ def top(queries: Queries) -> SchemeErrors:
 
 
 def local(queries: Queries) -> SchemeErrors:
-    """The keys around the query; for a causal model the first four and the last before it."""
+    """The first four keys, and those around the query or, for a causal model, just before it."""
     size = len(queries.head)
     weighted = queries.weights[..., None] * queries.values  # (R, N, d_v)
     zero = torch.zeros(1, queries.values.shape[1] + 1, dtype=torch.double)
     kept = torch.arange(1, size + 1)
+    sinks = kept.clamp_max(SINKS)
+    near = kept - sinks
     error = []
     for row, w, wv, out in zip(
         queries.rows, queries.weights, weighted, queries.output, strict=True
     ):
         sums = torch.cat([zero, torch.cumsum(torch.cat([wv, w[:, None]], 1), 0)])
         if queries.head.mask.full:
-            start = torch.minimum((row - kept // 2).clamp_min(0), size - kept)
-            total = sums[start + kept] - sums[start]
+            start = torch.maximum(torch.minimum(row - near // 2, size - near), sinks)
+            end = start + near
         else:
-            sinks = sums[min(SINKS, size)]
-            start = torch.maximum(row + 1 - (kept - SINKS).clamp_min(0), torch.tensor(SINKS))
-            recent = sums[row + 1] - sums[torch.minimum(start, row + 1)]
-            total = sinks + torch.where((kept > SINKS)[:, None], recent, 0.0)
+            end = torch.maximum(row + 1, sinks)
+            start = torch.maximum(end - near, sinks)
+        total = sums[sinks] + sums[end] - sums[start]
         error.append(_partial_error(total[:, -1], total[:, :-1], out))
     return _kept("local", queries, torch.stack(error))
 
@@ -145,14 +157,16 @@ def mixed(queries: Queries) -> SchemeErrors:
         np.concatenate([np.geomspace(2, size // 2, MIXED_GRID), [size * 3 // 4, size]])
     ).astype(np.int64)
 
-    def at(count: int) -> Array:
-        sampler, _ = sampler_for("top-k + sample", count, full=True)
-        chance = scheme_of(sampler).probabilities(queries.scores, queries.rows)
-        law = kept_law(queries.scores, queries.values, chance, weighted=True)
-        return queries.relative(torch.from_numpy(np.sqrt(np.maximum(law.mse, 0)))[:, None])[:, 0]
+    def at(counts: NDArray[np.int64]) -> Array:
+        columns = []
+        for count in counts:
+            sampler, _ = sampler_for("top-k + sample", int(count), full=True)
+            chance = scheme_of(sampler).probabilities(queries.scores, queries.rows)
+            law = kept_law(queries.scores, queries.values, chance, weighted=True)
+            columns.append(np.sqrt(np.maximum(law.mse, 0)))
+        return queries.relative(torch.from_numpy(np.stack(columns, axis=1)))
 
-    error = np.stack([at(int(count)) for count in n], axis=1)
-    return SchemeErrors("top-k + sample", n, error, True, at)
+    return SchemeErrors("top-k + sample", n, True, at)
 
 
 def _partial_error(mass: Tensor, sums: Tensor, output: Tensor) -> Tensor:
@@ -164,5 +178,7 @@ def _partial_error(mass: Tensor, sums: Tensor, output: Tensor) -> Tensor:
 
 def _kept(name: str, queries: Queries, error: Tensor) -> SchemeErrors:
     relative = queries.relative(error)
-    n = np.arange(1, relative.shape[1] + 1)
-    return SchemeErrors(name, n, relative, False, lambda k: relative[:, min(k, len(n)) - 1])
+    size = relative.shape[1]
+    return SchemeErrors(
+        name, np.arange(1, size + 1), False, lambda counts: relative[:, counts.clip(1, size) - 1]
+    )

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from attnlimit.errors import BadInput
 from attnlimit.montecarlo.samplers import Keep, SinksAndRecent, TopK, Window
+from attnlimit.montecarlo.sinks_and_window import SinksAndWindow
 
 Chooser = Callable[[Tensor, Tensor], Tensor]
 """Maps scores (..., R, N) and the queries' places (R,) to the keys kept for sure, boolean."""
@@ -45,6 +46,9 @@ def scheme_of(sampler: Any) -> Scheme:
     if isinstance(sampler, SinksAndRecent):
         name = f"{sampler.sinks} sinks + {sampler.recent} recent"
         return Scheme(name, sinks_and_recent(sampler.sinks, sampler.recent), 0.0, False)
+    if isinstance(sampler, SinksAndWindow):
+        name = f"{sampler.sinks} sinks + window {sampler.width}"
+        return Scheme(name, sinks_and_window(sampler.sinks, sampler.width), 0.0, False)
     if isinstance(sampler, Window):
         name = f"window {sampler.width} + {sampler.random} random"
         return Scheme(name, window(sampler.width), float(sampler.random), False)
@@ -78,6 +82,18 @@ def sinks_and_recent(sinks: int, recent: int) -> Chooser:
         place = torch.arange(scores.shape[-1])
         distance = queries[:, None] - place
         return ((place < sinks) | ((distance >= 0) & (distance < recent))).expand(scores.shape)
+
+    return choose
+
+
+def sinks_and_window(sinks: int, width: int) -> Chooser:
+    """The first keys and, of the others, the `width` around the query."""
+
+    def choose(scores: Tensor, queries: Tensor) -> Tensor:
+        last = max(sinks, scores.shape[-1] - width)
+        start = (queries - width // 2).clamp(sinks, last)[:, None]
+        place = torch.arange(scores.shape[-1])
+        return ((place < sinks) | ((place >= start) & (place < start + width))).expand(scores.shape)
 
     return choose
 

@@ -1,0 +1,107 @@
+"""Which n is the smallest that is enough? Searched on the exact law, text by text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from attnlimit.budgets.schemes import Queries, SchemeErrors
+from attnlimit.budgets.terms import Terms, first_enough
+from attnlimit.budgets.transfer import next_text
+from attnlimit.checks import Array
+from attnlimit.models.delta import MAX_PARTICIPATION
+
+
+def certified_tokens(texts: Sequence[SchemeErrors], terms: Terms) -> float:
+    """Smallest n at which the promised share of each text's queries has its certificate.
+
+    A scheme that draws nothing has no slack, and is given what the next text may need.
+    """
+    if texts[0].drawn:
+        return _over_texts(texts, terms, terms.certified)
+    needed = np.array([terms.over_queries(fixed_tokens(errors, terms)) for errors in texts])
+    everything = max(float(errors.n[-1]) for errors in texts)
+    return min(next_text(needed), max(everything, float(needed.max())))
+
+
+def fixed_tokens(errors: SchemeErrors, terms: Terms) -> Array:
+    """Tokens (R,) from which on each query's error, which is a number, stays within epsilon."""
+    return first_enough(errors.error, terms.epsilon, errors.n)
+
+
+def _over_texts(
+    texts: Sequence[SchemeErrors], terms: Terms, tolerance: float, precision: float = 0.0
+) -> float:
+    """Smallest n that is enough on every text; what one text needs is only checked on the next."""
+    found = 0.0
+    for errors in texts:
+        enough = 0 < found < np.inf and (terms.over_queries(errors.again(int(found))) <= tolerance)
+        if not enough:
+            found = max(found, _smallest(errors, terms, tolerance, precision))
+    return found
+
+
+def _smallest(
+    errors: SchemeErrors, terms: Terms, tolerance: float, precision: float = 0.0
+) -> float:
+    """Narrow the grid's interval to the n, within `precision`, at which the law says yes."""
+    within = np.array([terms.over_queries(error) <= tolerance for error in errors.error.T])
+    start = len(within) - int(np.cumprod(within[::-1]).sum())
+    if start == len(within):
+        return float("inf")
+    if start == 0:
+        return float(errors.n[0])
+    low, high = int(errors.n[start - 1]), int(errors.n[start])
+    above, below = (terms.over_queries(errors.error[:, k]) for k in (start - 1, start))
+    turn = 0
+    while high - low > max(1.0, precision * high):
+        middle = (low + high) // 2
+        if turn % 3 < 2 and 0 < below < tolerance < above < np.inf:  # aim at the crossing
+            share = np.log(above / tolerance) / np.log(above / below)
+            # A little to the side that was guessed last, so that the interval closes from both.
+            middle = int(np.clip(low * (high / low) ** share + turn % 2, low + 1, high - 1))
+        turn += 1
+        error = terms.over_queries(errors.again(middle))
+        if error <= tolerance:
+            high, below = middle, error
+        else:
+            low, above = middle, error
+    return float(high)
+
+
+def typical_tokens(
+    texts: Sequence[Queries],
+    errors: Sequence[SchemeErrors],
+    terms: Terms,
+    certified: int | None,
+    context: int,
+) -> tuple[int | None, bool]:
+    """Tokens with no certificate, None past the context, and whether their law can be trusted."""
+    if not errors[0].drawn:
+        return certified, True
+    if errors[0].scheme != "sample":
+        needed = _over_texts(errors, terms, terms.typical, precision=0.03)
+        return (int(needed) if needed <= context else None), True
+    found = [_normal(queries, terms) for queries in texts]
+    needed = max(tokens for tokens, _ in found)
+    crowding = max(crowd for _, crowd in found)
+    reliable = bool(crowding / needed < MAX_PARTICIPATION)
+    return (int(needed) if needed <= context else None), reliable
+
+
+def _normal(queries: Queries, terms: Terms) -> tuple[float, float]:
+    """Tokens drawn with replacement, by the normal law; and how concentrated the weights are."""
+    counts = (queries.scores > -torch.inf).sum(1).double()
+    traces, squares = [], []
+    for weights, output, count in zip(queries.weights, queries.output, counts, strict=True):
+        pull = weights[:, None] * (queries.values - output)
+        covariance = count * pull.T @ pull
+        traces.append(float(covariance.trace()))
+        squares.append(float(covariance.square().sum()))
+    tokens = np.maximum(
+        np.ceil(terms.normal_tokens(np.array(traces), np.array(squares), queries.size)), 2
+    )
+    crowding = (counts * queries.weights.square().sum(1)).numpy()
+    return terms.over_queries(tokens), float(np.quantile(crowding, terms.quantile))
