@@ -35,7 +35,7 @@ def made_capture(layers=2, heads=3, tokens=24):
 def made_run(root, monkeypatch, text="wikipedia:Made", **shape):
     """Write the run folder of a made model, finished, under `root`."""
     capture = made_capture(**shape)
-    monkeypatch.setattr(experiment, "capture_for", lambda config: capture)
+    monkeypatch.setattr(experiment, "captures_for", lambda config: (capture,))
     config = {
         "model": "made<b>model</b>",
         "weights": "0" * 64,
@@ -46,6 +46,7 @@ def made_run(root, monkeypatch, text="wikipedia:Made", **shape):
         "text_licence": "none",
         "ids": list(range(len(capture))),
         "tokens": len(capture),
+        "others": [],
         "layers": list(capture.layers),
         "heads": capture.heads,
         "epsilon": 0.3,

@@ -7,38 +7,28 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.cli.model_run import AsJson, Out, Seed, Workers, run_model, show_run, write_results
+from attnlimit.cli.model_options import AsJson, ModelOptions, RunOptions
+from attnlimit.cli.model_run import run_model, show_run, write_results
+from attnlimit.cli.options import with_options
+
+TEXTS = [f"wikipedia:{title}" for title in ("Anarchism", "Alabama", "Achilles", "Aristotle")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the root."""
-    app.command("demo")(demo)
+    app.command("demo")(with_options(demo))
 
 
 def demo(
-    out: Out = Path("runs"),
+    how: RunOptions,
     report: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report/index.html"),
-    seed: Seed = 0,
-    workers: Workers = None,
     json: AsJson = False,
 ) -> None:
     """Predict, measure and budget every head of MiniLM on an article, and write the report.
 
-    Stopped and started again, it goes on where it was.
+    Three more articles go into the budgets, so that they hold for the next one too. Stopped and
+    started again, it goes on where it was.
     """
-    folder = run_model(
-        "minilm",
-        "wikipedia:Anarchism",
-        tokens=512,
-        epsilon=0.1,
-        delta=0.05,
-        quantile=0.99,
-        layers=None,
-        replicates=100,
-        seed=seed,
-        out=out,
-        workers=workers,
-        shown=not json,
-    )
+    folder = run_model(ModelOptions(text=TEXTS), how, replicates=100, shown=not json)
     page, budget = write_results(folder, report)
     show_run(folder, page, budget, json=json)

@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Annotated
 
 import typer
 
-from attnlimit.cli.model_run import (
-    AsJson,
-    Delta,
-    Epsilon,
-    Layers,
-    Model,
-    Out,
-    Quantile,
-    Replicates,
-    Seed,
-    Text,
-    Tokens,
-    Workers,
-    run_model,
-    show_run,
-    write_results,
-)
+from attnlimit.cli.model_options import AsJson, ModelOptions, RunOptions
+from attnlimit.cli.model_run import run_model, show_run, write_results
+from attnlimit.cli.options import with_options
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the root."""
-    app.command("measure")(measure)
+    app.command("measure")(with_options(measure))
 
 
 def measure(
-    model: Model = "minilm",
-    text: Text = "wikipedia:Anarchism",
-    tokens: Tokens = 512,
-    epsilon: Epsilon = 0.1,
-    delta: Delta = 0.05,
-    quantile: Quantile = 0.99,
-    layer: Layers = None,
-    replicates: Replicates = 100,
-    seed: Seed = 0,
-    out: Out = Path("runs"),
-    workers: Workers = None,
+    asked: ModelOptions,
+    how: RunOptions,
+    replicates: Annotated[int, typer.Option("--replicates", help="Draws of the referee.")] = 100,
     json: AsJson = False,
 ) -> None:
     """Predict every head's error against n, measure it, budget it, and write its page.
 
-    The same command resumes an interrupted run, and shows a finished one again.
+    The same command resumes an interrupted run, and shows a finished one again. The page shows the
+    first text; budgets are planned on all of them.
     """
-    folder = run_model(
-        model,
-        text,
-        tokens=tokens,
-        epsilon=epsilon,
-        delta=delta,
-        quantile=quantile,
-        layers=layer,
-        replicates=replicates,
-        seed=seed,
-        out=out,
-        workers=workers,
-        shown=not json,
-    )
+    folder = run_model(asked, how, replicates=replicates, shown=not json)
     page, budget = write_results(folder)
     show_run(folder, page, budget, json=json)

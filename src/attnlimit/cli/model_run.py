@@ -1,72 +1,43 @@
-"""How do `demo`, `measure` and `plan` run a model? One run folder, resumed where it stopped."""
+"""How do `demo` and `measure` run a model? One run folder, resumed where it stopped."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import pandas as pd
-import typer
 
 from attnlimit import checks
+from attnlimit.cli.model_options import ModelOptions, RunOptions
 from attnlimit.cli.show import console, print_json, print_table, progress_bar
 
-Model = Annotated[
-    str, typer.Option("--model", help="minilm, smollm2, a folder with a model, or a hub id.")
-]
-Text = Annotated[
-    str, typer.Option("--text", help="wikipedia:TITLE, a file, a folder, or - for standard input.")
-]
-Tokens = Annotated[int, typer.Option("--tokens", help="How many tokens of the text.")]
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Relative error.")]
-Delta = Annotated[float, typer.Option("--delta", help="Chance of missing it.")]
-Quantile = Annotated[float, typer.Option("--quantile", help="Share of queries covered.")]
-Layers = Annotated[
-    list[int] | None, typer.Option("--layer", help="Only this layer; may be repeated.")
-]
-Replicates = Annotated[int, typer.Option("--replicates", help="Draws of the referee.")]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder that run folders go in.")]
-Workers = Annotated[int | None, typer.Option("--workers", help="Processes; one a core by default.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
-
-def run_model(
-    model: str,
-    text: str,
-    *,
-    tokens: int,
-    epsilon: float,
-    delta: float,
-    quantile: float,
-    layers: list[int] | None,
-    replicates: int,
-    seed: int,
-    out: Path,
-    workers: int | None,
-    shown: bool,
-) -> Any:
-    """Run a model on a text, or find its finished run; return the folder."""
-    from attnlimit.budgets.terms import Terms
+def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: bool) -> Any:
+    """Run a model on its texts, or find the finished run; return the folder."""
     from attnlimit.experiments import load
     from attnlimit.experiments.model import NAME, model_config
     from attnlimit.runs import LocalProcesses, execute
 
-    terms = Terms(epsilon, delta, quantile)
     processes = checks.count(
-        workers if workers is not None else os.cpu_count() or 1, "--workers", smallest=1
+        how.workers if how.workers is not None else os.cpu_count() or 1, "--workers", smallest=1
     )
     config = model_config(
-        model, text, tokens=tokens, terms=terms, layers=layers, replicates=replicates, seed=seed
+        asked.model,
+        *asked.text,
+        tokens=asked.tokens,
+        terms=asked.terms,
+        layers=asked.layer,
+        replicates=replicates,
+        seed=how.seed,
     )
-    with progress_bar("heads", shown=shown) as progress:
+    with progress_bar("heads", shown=shown) as move:
         return execute(
             load(NAME),
             config,
-            out,
+            how.out,
             executor=LocalProcesses(processes),
-            progress=progress,
+            progress=lambda status: move(status.done, status.total),
             weights=config["weights"],
         )
 

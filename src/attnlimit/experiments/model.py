@@ -28,6 +28,7 @@ from attnlimit.report.spec import FigureSpec, Panel, Series
 NAME = "model"
 TITLE = "Every head of a model on a text: error against n, budgets, influence"
 SHOWN = 16
+FEWEST = 8
 PROMISE_DRAWS = 20
 PROMISE_QUERIES = 64
 
@@ -35,17 +36,30 @@ PROMISE_QUERIES = 64
 def model_config(
     model: str = "minilm",
     text: str = "wikipedia:Anarchism",
-    *,
+    *others: str,
     tokens: int = 512,
     terms: Terms | None = None,
     layers: Sequence[int] | None = None,
     replicates: int = 100,
     seed: int = 0,
 ) -> Config:
-    """Configuration of a run on the first `tokens` tokens of `text`, which it records as ids."""
+    """Configuration of a run on the first `tokens` tokens of `text`, which it records as ids.
+
+    Budgets are planned on `others` too. A budget belongs to a context, so that all texts are cut
+    to the length of the shortest.
+    """
+    if len({text, *others}) <= len(others):
+        raise BadInput("The same text is given twice; each one counts as another text.")
     loaded = model_named(model)
-    corpus = read_corpus(text)
-    ids = _ids(loaded, corpus.joined(), checks.count(tokens, "tokens", smallest=8))
+    length = checks.count(tokens, "tokens", smallest=FEWEST)
+    if loaded.positions is not None and length > loaded.positions:
+        raise BadInput(
+            f"{model} reads {loaded.positions} tokens at most, and {length} were asked for; "
+            f"ask for --tokens {loaded.positions} or fewer."
+        )
+    texts = [_text(loaded, source) for source in (text, *others)]
+    length = min(length, *(len(one["ids"]) for one in texts))
+    shown, *more = ({**one, "ids": _cut(loaded, one["ids"], length)} for one in texts)
     depth = int(loaded.model.config.num_hidden_layers)
     chosen = list(range(depth)) if layers is None else sorted({_layer(k, depth) for k in layers})
     wanted = Terms() if terms is None else terms
@@ -54,11 +68,9 @@ def model_config(
         "weights": loaded.weights,
         "weights_licence": loaded.licence,
         "notes": list(loaded.notes),
-        "text": text,
-        "text_source": corpus.source,
-        "text_licence": corpus.licence,
-        "ids": ids,
-        "tokens": len(ids),
+        **shown,
+        "tokens": len(shown["ids"]),
+        "others": more,
         "layers": chosen,
         "heads": int(loaded.model.config.num_attention_heads),
         "epsilon": wanted.epsilon,
@@ -76,27 +88,45 @@ def _layer(layer: int, depth: int) -> int:
     return layer % depth
 
 
-def _ids(loaded: LoadedModel, text: str, tokens: int) -> list[int]:
+def _text(loaded: LoadedModel, source: str) -> Config:
     if loaded.tokenizer is None:
         raise BadInput(f"{loaded.name} has no tokenizer; give a model that reads text.")
-    limit = min(tokens, loaded.positions or tokens)
-    ids = [int(token) for token in loaded.tokenizer(text, verbose=False)["input_ids"]]
-    if len(ids) > limit:
-        # An encoder's text ends with its separator, wherever it is cut.
-        ids = ids[:limit] if loaded.causal else [*ids[: limit - 1], ids[-1]]
-    if len(ids) < 8:
-        raise BadInput(f"The text has {len(ids)} tokens; at least 8 are needed.")
-    return ids
+    corpus = read_corpus(source)
+    ids = [int(one) for one in loaded.tokenizer(corpus.joined(), verbose=False)["input_ids"]]
+    if len(ids) < FEWEST:
+        raise BadInput(f"The text {source!r} has {len(ids)} tokens; at least {FEWEST} are needed.")
+    return {
+        "text": source,
+        "text_source": corpus.source,
+        "text_licence": corpus.licence,
+        "ids": ids,
+    }
+
+
+def _cut(loaded: LoadedModel, ids: list[int], length: int) -> list[int]:
+    if len(ids) <= length or loaded.causal:
+        return ids[:length]
+    return [*ids[: length - 1], ids[-1]]  # an encoder's text ends with its separator
 
 
 @lru_cache(maxsize=1)
-def _captured(model: str, ids: tuple[int, ...], layers: tuple[int, ...]) -> Capture:
-    return capture(model_named(model), list(ids), layers=layers)
+def _captured(
+    model: str, texts: tuple[tuple[int, ...], ...], layers: tuple[int, ...]
+) -> tuple[Capture, ...]:
+    loaded = model_named(model)
+    return tuple(capture(loaded, list(ids), layers=layers) for ids in texts)
 
 
-def capture_for(config: Config) -> Capture:
-    """Capture what a run's configuration names, once in a process."""
-    return _captured(config["model"], tuple(config["ids"]), tuple(config["layers"]))
+def captures_for(config: Config) -> tuple[Capture, ...]:
+    """Capture the texts that a run's configuration names, once in a process; its own first."""
+    texts = [config["ids"], *(other["ids"] for other in config["others"])]
+    return _captured(config["model"], tuple(map(tuple, texts)), tuple(config["layers"]))
+
+
+def source_of(config: Config) -> dict[str, Any]:
+    """What a plan says of where it comes from."""
+    found = {key: config[key] for key in ("model", "weights", "text", "tokens")}
+    return {**found, "others": [other["text"] for other in config["others"]]}
 
 
 def _config(paper: bool) -> Config:
@@ -112,16 +142,19 @@ def _shards(config: Config) -> list[Shard]:
 
 
 def _compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    found = capture_for(shard)
+    found, *others = captures_for(shard)
     place: dict[str, Any] = {"layer": shard["layer"], "head": shard["head"]}
     terms = Terms(shard["epsilon"], shard["delta"], shard["quantile"])
-    queries = Queries.of(found[shard["layer"], shard["head"]], shard["queries"])
-    schemes = all_schemes(queries)
-    budget = budget_from(queries, schemes, terms)
+    texts = [
+        Queries.of(one[shard["layer"], shard["head"]], shard["queries"]) for one in (found, *others)
+    ]
+    schemes = [all_schemes(seen) for seen in texts]
+    budget = budget_from(texts, schemes, terms)
+    queries = texts[0]
     number, draws = seed.generate_state(2)
     rows = [_record("budget", text=json.dumps(budget.to_dict()))]
     rows += _curves(found, queries, shard, int(number), place)
-    rows += _scheme_rows(schemes)
+    rows += _scheme_rows(schemes[0])
     rows += _score_rows(queries)
     rows += [
         _record("influence", x=index, value=float(size))
@@ -223,7 +256,7 @@ def plan_of(config: Config, curves: pd.DataFrame) -> Plan:
             "context": config["tokens"],
             "key_value_heads": shape["groups"],
             "key_value_width": shape["width"],
-            "source": {key: config[key] for key in ("model", "weights", "text", "tokens")},
+            "source": source_of(config),
             "layers": layers,
         }
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,40 +12,44 @@ import pandas as pd
 from attnlimit.errors import BadInput
 from attnlimit.experiments import load
 from attnlimit.experiments.model import plan_of
+from attnlimit.report.opened import opened
 from attnlimit.report.page import document, escape, provenance, table, write_page
 from attnlimit.report.run_page import figure_data, figure_html
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.runs import RunFolder
 
 
+@dataclass(frozen=True)
+class _Side:
+    """What one run brings to a comparison."""
+
+    record: dict[str, Any]
+    figures: list[FigureSpec]
+    table: pd.DataFrame  # of a model: its heads
+    summary: dict[str, Any]
+
+
 def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
     """Write the page that compares two finished runs of one experiment."""
-    records = [first.record(), second.record()]
-    names = [record["experiment"] for record in records]
+    folders = [first, second]
+    names = [folder.record()["experiment"] for folder in folders]
     if names[0] != names[1]:
         raise BadInput(
             f"Only runs of one kind can be compared; these are {names[0]!r} and {names[1]!r}."
         )
-    curves = [first.curves(), second.curves()]
-    labels = _labels(records, [first, second])
+    sides = [_side(folder) for folder in folders]
+    labels = _labels([side.record for side in sides], folders)
     if names[0] == "model":
-        figures, numbers = _models(records, curves, labels)
+        figures, numbers = _models(sides, labels)
     else:
-        experiment = load(names[0])
-        figures = [
-            experiment.figure(record["config"], found)
-            for record, found in zip(records, curves, strict=True)
-        ]
-        numbers = [
-            (label, experiment.table(record["config"], found))
-            for label, record, found in zip(labels, records, curves, strict=True)
-        ]
+        figures = [figure for side in sides for figure in side.figures]
+        numbers = [(label, side.table) for label, side in zip(labels, sides, strict=True)]
     sections = "".join(figure_html(figure, k) for k, figure in enumerate(figures))
     tables = "".join(
         f"<section><h2>{escape(label)}</h2><div class='scroll'>{table(frame)}</div></section>"
         for label, frame in numbers
     )
-    origin = "".join(f"<p class='note'>{provenance(record)}</p>" for record in records)
+    origin = "".join(f"<p class='note'>{provenance(side.record)}</p>" for side in sides)
     body = (
         f"<header><p class='eyebrow'>attnlimit · compare {escape(names[0])}</p>"
         f"<h1>{escape(labels[0])} beside {escape(labels[1])}</h1></header>"
@@ -52,6 +57,30 @@ def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
     )
     data = {"figures": [figure_data(figure) for figure in figures]}
     return write_page(target, document("attnlimit: two runs", body, data, ["run.js"]))
+
+
+def _side(folder: RunFolder) -> _Side:
+    with opened(folder) as (record, curves):
+        if record["experiment"] != "model":
+            experiment, config = load(record["experiment"]), record["config"]
+            found = experiment.table(config, curves)
+            return _Side(record, [experiment.figure(config, curves)], found, {})
+        plan = plan_of(record["config"], curves)
+        horizon = curves[curves.part == "horizon"][["layer", "head", "value"]]
+        frame = plan.to_frame().merge(horizon.rename(columns={"value": "horizon"}))
+        frame = frame.assign(share=frame.tokens / plan.context)
+        memory = plan.memory()
+        summary = {
+            "heads": len(frame),
+            "context": plan.context,
+            "tokens, median": frame.tokens.median(),
+            "share of context": frame.share.median(),
+            "horizon, median": frame.horizon.median(),
+            "not thinnable": int((~frame.thinnable).sum()),
+            "read by a query": memory.read / memory.full,
+            "stored": memory.stored / memory.full,
+        }
+        return _Side(record, [], frame, summary)
 
 
 def _labels(records: list[dict[str, Any]], folders: list[RunFolder]) -> list[str]:
@@ -64,28 +93,10 @@ def _labels(records: list[dict[str, Any]], folders: list[RunFolder]) -> list[str
 
 
 def _models(
-    records: list[dict[str, Any]], curves: list[pd.DataFrame], labels: list[str]
+    sides: list[_Side], labels: list[str]
 ) -> tuple[list[FigureSpec], list[tuple[str, pd.DataFrame]]]:
-    frames, rows = [], []
-    for record, found, label in zip(records, curves, labels, strict=True):
-        plan = plan_of(record["config"], found)
-        horizon = found[found.part == "horizon"][["layer", "head", "value"]]
-        frame = plan.to_frame().merge(horizon.rename(columns={"value": "horizon"}))
-        frames.append(frame.assign(share=frame.tokens / plan.context))
-        memory = plan.memory()
-        rows.append(
-            {
-                "run": label,
-                "heads": len(frame),
-                "context": plan.context,
-                "tokens, median": frame.tokens.median(),
-                "share of context": frames[-1].share.median(),
-                "horizon, median": frame.horizon.median(),
-                "not thinnable": int((~frame.thinnable).sum()),
-                "read by a query": memory.read / memory.full,
-                "stored": memory.stored / memory.full,
-            }
-        )
+    frames = [side.table for side in sides]
+    rows = [{"run": label, **side.summary} for label, side in zip(labels, sides, strict=True)]
     panels = [
         Panel(
             "Share of the context that heads need, sorted",

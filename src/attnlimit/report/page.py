@@ -116,7 +116,8 @@ def docs_link(name: str, label: str, beside: Path) -> str:
 
 def provenance(record: dict[str, Any]) -> str:
     """Say which versions, seed and key a run has."""
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    libraries = record.get("versions", {}).items()
+    versions = ", ".join(f"{name} {version}" for name, version in libraries if name != "attnlimit")
     seed = record["config"].get("seed", 0)
     return escape(
         f"Run {record['key'][:12]}, made {record.get('created', '')} by attnlimit "

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.errors import BadInput
-from attnlimit.experiments import EXPERIMENTS, load
+from attnlimit.experiments import load
 from attnlimit.report.model_page import model_page
+from attnlimit.report.opened import opened
 from attnlimit.report.page import document, escape, provenance, table, write_page
 from attnlimit.report.spec import FigureSpec, Panel
 from attnlimit.runs import RunFolder
@@ -21,15 +21,18 @@ MOST_ROWS = 200
 def write_report(folder: RunFolder, target: Path | None = None) -> Path:
     """Build the page of a finished run at `target`, `report.html` in its folder by default."""
     path = folder.path / "report.html" if target is None else target
-    record = folder.record()
-    name = record["experiment"]
-    if name not in EXPERIMENTS:
-        raise BadInput(f"{folder.path} is a run of {name!r}, which this version does not know.")
-    curves = folder.curves()
-    if name == "model":
-        return write_page(path, model_page(record, curves, path.parent))
+    with opened(folder) as (record, curves):
+        if record["experiment"] == "model":
+            page = model_page(record, curves, path.parent)
+        else:
+            page = figure_page(record, curves)
+    return write_page(path, page)
+
+
+def figure_page(record: dict[str, Any], curves: pd.DataFrame) -> str:
+    """Return the page of a run that is a figure, a table and remarks."""
+    name, config = record["experiment"], record["config"]
     experiment = load(name)
-    config = record["config"]
     figure = experiment.figure(config, curves)
     found = experiment.table(config, curves)
     settings = pd.DataFrame(
@@ -48,8 +51,7 @@ def write_report(folder: RunFolder, target: Path | None = None) -> Path:
         f"<details><summary>Settings</summary><div class='scroll'>{table(settings)}</div></details>"
         "</section></main><footer></footer>"
     )
-    page = document(experiment.title, body, {"figures": [figure_data(figure)]}, ["run.js"])
-    return write_page(path, page)
+    return document(experiment.title, body, {"figures": [figure_data(figure)]}, ["run.js"])
 
 
 def figure_html(figure: FigureSpec, number: int) -> str:

@@ -1,0 +1,55 @@
+"""What can be asked of `demo`, `measure` and `plan`? Their common options, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnlimit.budgets.terms import Terms
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """Which model, on what, and how well."""
+
+    model: Annotated[
+        str, typer.Option("--model", help="minilm, smollm2, a folder with a model, or a hub id.")
+    ] = "minilm"
+    text: Annotated[
+        list[str],
+        typer.Option(
+            "--text",
+            help="wikipedia:TITLE, a file, a folder, or - for standard input. Repeat it to plan "
+            "for the next text, not only for one.",
+        ),
+    ] = field(default_factory=lambda: ["wikipedia:Anarchism"])
+    tokens: Annotated[int, typer.Option("--tokens", help="How many tokens of each text.")] = 512
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Relative error.")] = 0.1
+    delta: Annotated[float, typer.Option("--delta", help="Chance of missing it.")] = 0.05
+    quantile: Annotated[float, typer.Option("--quantile", help="Share of queries covered.")] = 0.99
+    layer: Annotated[
+        list[int] | None, typer.Option("--layer", help="Only this layer; may be repeated.")
+    ] = None
+
+    @property
+    def terms(self) -> Terms:
+        """The promise that is asked for."""
+        return Terms(self.epsilon, self.delta, self.quantile)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Where a run goes and who does its work."""
+
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")] = 0
+    out: Annotated[Path, typer.Option("--out", help="Folder that run folders go in.")] = Path(
+        "runs"
+    )
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes; one a core by default.")
+    ] = None
