@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import hashlib
 import html
+import io
 import re
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ from attnlimit.errors import BadInput, MissingExtra
 
 ARTICLES = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+MOST_BYTES = 1 << 28
+"""How much text is read at most: far more than any model takes, far less than fills a memory."""
+DATASET = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -97,7 +101,8 @@ def read_corpus(source: str) -> Corpus:
         text file; a folder of text files; "hub:NAME" for a Hugging Face data set when online.
     """
     if source == "-":
-        return _checked(Corpus((Document("stdin", sys.stdin.read()),), "standard input", "user's"))
+        text = _text(_standard_input(), "standard input", MOST_BYTES)
+        return _checked(Corpus((Document("stdin", text),), "standard input", "user's"))
     if source == "wikipedia":
         return wikipedia()
     if source.startswith("wikipedia:"):
@@ -106,13 +111,18 @@ def read_corpus(source: str) -> Corpus:
         return Corpus((articles[title],), articles.source, articles.licence)
     if source.startswith("hub:"):
         return _dataset(source.removeprefix("hub:"))
-    path = Path(source).expanduser()
-    if path.is_dir():
+    try:
+        path = Path(source).expanduser()
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, RuntimeError):  # a name too long, no such user's home
+        is_folder = is_file = False
+    if is_folder:
         return _folder(path)
-    if path.is_file():
-        return _checked(Corpus((_document(path),), f"file {path}", "user's"))
+    if is_file:
+        return _checked(Corpus((_document(path, MOST_BYTES)[0],), f"file {path}", "user's"))
+    shown = repr(source if len(source) <= 200 else f"{source[:200]}...")
     raise BadInput(
-        f"There is no text at {source!r}: give a file, a folder, - for standard input, "
+        f"There is no text at {shown}: give a file, a folder, - for standard input, "
         "wikipedia, wikipedia:TITLE or hub:NAME."
     )
 
@@ -134,7 +144,7 @@ def wikipedia() -> Corpus:
 
     documents = []
     with bz2.open(path) as file:
-        for title, markup, _ in extract_pages(file, filter_namespaces=("0",)):
+        for title, markup, _ in extract_pages(Bounded(file, path), filter_namespaces=("0",)):
             if markup.lstrip().lower().startswith("#redirect"):
                 continue
             text = _plain(filter_wiki(markup))
@@ -143,6 +153,28 @@ def wikipedia() -> Corpus:
     return Corpus(
         tuple(documents), "English Wikipedia, articles inside gensim", "CC BY-SA 3.0 and GFDL"
     )
+
+
+class Bounded(io.RawIOBase):
+    """A compressed file that stops unpacking after `MOST_BYTES`, however little it was packed."""
+
+    def __init__(self, file: bz2.BZ2File, path: Path) -> None:
+        self.file, self.path, self.left = file, path, MOST_BYTES
+
+    def readable(self) -> bool:
+        """Say that this is for reading."""
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        """Read `size` bytes, or what is left."""
+        try:
+            content = self.file.read(self.left + 1 if size < 0 else min(size, self.left + 1))
+        except (OSError, EOFError) as error:
+            raise BadInput(f"{self.path} is damaged: {error}.") from None
+        self.left -= len(content)
+        if self.left < 0:
+            raise BadInput(f"{self.path} unpacks to more than {MOST_BYTES >> 20} MB of text.")
+        return content
 
 
 def _plain(text: str) -> str:
@@ -156,22 +188,60 @@ def _plain(text: str) -> str:
 
 
 def _folder(path: Path) -> Corpus:
-    files = sorted(
-        file for file in path.rglob("*") if file.is_file() and file.suffix in TEXT_SUFFIXES
-    )
+    root = path.resolve()
+    try:
+        files = sorted(
+            file for file in path.rglob("*") if file.suffix in TEXT_SUFFIXES and file.is_file()
+        )
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
     if not files:
         raise BadInput(f"{path} has no text files ({', '.join(TEXT_SUFFIXES)}) in it.")
-    return _checked(Corpus(tuple(_document(file) for file in files), f"folder {path}", "user's"))
+    documents = []
+    left = MOST_BYTES
+    for file in files:
+        if root not in file.resolve().parents:
+            raise BadInput(f"{file} is a link that leads out of {path}; put the file itself there.")
+        document, size = _document(file, left)
+        documents.append(document)
+        left -= size
+    return _checked(Corpus(tuple(documents), f"folder {path}", "user's"))
 
 
-def _document(path: Path) -> Document:
+def _document(path: Path, most: int) -> tuple[Document, int]:
+    """Read a file of at most `most` bytes; return it with its size."""
     try:
-        return Document(path.stem, path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(most + 1)  # its size is not to be trusted: /proc says zero
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
+    return Document(path.stem, _text(content, str(path), most)), len(content)
+
+
+def _standard_input() -> bytes:
+    if sys.stdin is None:
+        raise BadInput("There is no standard input here; give a file.")
+    buffer = getattr(sys.stdin, "buffer", None)
+    if buffer is None:  # a stand-in that has text only
+        return sys.stdin.read(MOST_BYTES + 1).encode("utf-8", "surrogatepass")
+    return bytes(buffer.read(MOST_BYTES + 1))
+
+
+def _text(content: bytes, name: str, most: int) -> str:
+    if len(content) > most:
+        raise BadInput(f"{name} goes beyond {MOST_BYTES >> 20} MB of text; give a part of it.")
+    try:
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise BadInput(f"{path} is not text in UTF-8; convert it first.") from None
+        raise BadInput(f"{name} is not text in UTF-8; convert it first.") from None
+    if "\0" in text:
+        raise BadInput(f"{name} has zero bytes in it, so it is not text in UTF-8.")
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _dataset(name: str) -> Corpus:
+    if not DATASET.fullmatch(name):  # the library would take a path for a folder of data
+        raise BadInput(f"{name[:200]!r} is not the name of a data set on the hub.")
     try:
         from datasets import load_dataset
     except ImportError:
