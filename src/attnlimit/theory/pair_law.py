@@ -39,7 +39,9 @@ class PairTable:
     shared: Array  # (J, J'): E[w w' e^{-w-w'} <u, u'>]
 
 
-def pair_alphas(score: Array, weight: Array, own: Array, n: NDArray[np.int64]) -> Array:
+def pair_alphas(
+    score: Array, weight: Array, own: Array, n: NDArray[np.int64], step: float = PAIR_STEP
+) -> Array:
     """Grid of alpha for one query of a pair, given its law of scores and its own keys' scores."""
     spare = max(float(n.min()) - len(own) - 2, 0.0)
     above = np.cumsum(weight[::-1])[::-1]
@@ -56,7 +58,7 @@ def pair_alphas(score: Array, weight: Array, own: Array, n: NDArray[np.int64]) -
             low = middle
         else:
             kept = middle
-    return np.arange(low, high, PAIR_STEP)
+    return np.arange(low, high, step)
 
 
 def tabulate_pair(
@@ -89,7 +91,7 @@ def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.in
     fade, known = [], []
     for keys, alpha in zip(own, table.alpha, strict=True):
         w = np.exp(np.minimum(keys.score - alpha[:, None], 50.0))
-        fade.append(PAIR_STEP * np.exp(-w.sum(axis=1)))
+        fade.append((alpha[1] - alpha[0]) * np.exp(-w.sum(axis=1)))
         known.append(w @ keys.value)
     drift_1, drift_2 = table.drift
     size = drift_1.shape[-1]
