@@ -4,6 +4,9 @@ The mean output is, to first order, a sum over tokens of the projection h(y) (do
 Its terms are the limit output at y, the value of y, and the value of y weighted by how many queries
 look that way; their best combination is found from the draws themselves, one for each n. The
 expectation of their squares is known, so that subtracting what they explain leaves no bias.
+
+A weight that grows fast is a good control of an average over many tokens and a bad one over few,
+where a single rare token decides: each feature says from how many tokens on it is used.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.stats import chi2
 from torch import Tensor
 
 from attnlimit.checks import Array
@@ -20,7 +25,13 @@ from attnlimit.heads import Head
 from attnlimit.montecarlo.reference import limit_outputs
 from attnlimit.tokens import Gaussian, Tokens
 
+Mask = NDArray[np.bool_]
+
 POINTS = 1 << 15
+# A feature is used where the largest of that many times n tokens makes at most this share of the
+# variance of its sum over n.
+RARE = 1000
+LARGEST_SHARE = 1.0
 
 
 class TokenFeatures(Protocol):
@@ -34,6 +45,10 @@ class TokenFeatures(Protocol):
     @property
     def scalar_means(self) -> Array:
         """Expectations of the scalar features, (Z,)."""
+        ...
+
+    def steady(self, n: int) -> tuple[Mask, Mask]:
+        """Which features, (J,) and (Z,), no single one of n tokens can be expected to decide."""
         ...
 
     def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -56,9 +71,30 @@ class GaussianFeatures:
     whiten: Tensor
     exponents: Tensor
     maps: Tensor
+    sizes: Array  # squared lengths of M_j along each axis
     lengths: Tensor
     gram: Array
     scalar_means: Array
+    scalar_variances: Array
+
+    def steady(self, n: int) -> tuple[Mask, Mask]:
+        """Which features can be used at n, judged at rare tokens: on each axis, and all around."""
+        dim = len(self.exponents)
+        rare = 1 / (RARE * n)
+        squares = np.ones((dim + 1, dim))
+        squares[range(dim), range(dim)] = chi2.isf(rare, 1)
+        squares[dim] = chi2.isf(rare, dim) / dim
+        weights = np.exp(squares @ self.exponents.double().numpy() / 2)
+        sizes = squares @ self.sizes.T
+        largest = (weights**2 * sizes).max(axis=0)
+        lengths = squares @ np.stack([np.diag(metric) for metric in self.lengths.double().numpy()]).T
+        products = weights[:, 1:, None] * lengths[:, None, :]
+        scalars = np.concatenate([products.reshape(dim + 1, -1), weights[:, 2:]], axis=1)
+        departures = ((scalars - self.scalar_means) ** 2).max(axis=0)
+        return (
+            largest <= LARGEST_SHARE * n * np.diag(self.gram),
+            departures <= LARGEST_SHARE * n * self.scalar_variances,
+        )
 
     def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Sum the features over tokens, weights in float32 and sums in float64."""
@@ -88,7 +124,13 @@ class GenericFeatures:
     scale: tuple[float, float]
     centre: Array
     gram: Array
+    largest: Array
     scalar_means: Array
+
+    def steady(self, n: int) -> tuple[Mask, Mask]:
+        """Which features can be used at n, judged at the largest of many tokens."""
+        used = self.largest <= LARGEST_SHARE * n * np.diag(self.gram)
+        return used, np.ones(0, dtype=bool)
 
     def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Sum the features over tokens; there are no scalar ones."""
@@ -132,21 +174,31 @@ def _gaussian(head: Head, tokens: Gaussian) -> GaussianFeatures:
             left = 1 - exponents[j] - exponents[k]
             gram[j, k] = ((first * second).sum(axis=0) / left).sum() / np.sqrt(left).prod()
     lengths = [value.T @ limit @ limit.T @ value, value.T @ value]
-    total = [1 / np.sqrt(1 - a).prod() for a in exponents[1:]]
-    products = [
-        weight * (np.diag(metric) / (1 - a)).sum()
-        for weight, a in zip(total, exponents[1:], strict=True)
-        for metric in lengths
-    ]
+    moments = [_scalar_moments(a, metric) for a in exponents[1:] for metric in lengths]
+    moments += [_scalar_moments(a, None) for a in exponents[2:]]
+    first, second = np.array(moments).T
     return GaussianFeatures(
         torch.from_numpy(tokens.mean()).float(),
         torch.from_numpy(back.T.copy()).float(),
         torch.from_numpy(np.stack(exponents, axis=1)).float(),
         torch.from_numpy(np.stack([matrix @ back for matrix in in_frame])),
+        np.stack([(matrix**2).sum(axis=0) for matrix in in_frame]),
         torch.from_numpy(np.stack(lengths)).float(),
         gram,
-        np.asarray(products + total[1:]),
+        first,
+        second - first**2,
     )
+
+
+def _scalar_moments(exponent: Array, metric: Array | None) -> tuple[float, float]:
+    """E f and E f^2 of f = exp(<a, z^2> / 2) z'Lz, or of the weight alone."""
+    first, second = (1 / np.sqrt(1 - k * exponent).prod() for k in (1, 2))
+    if metric is None:
+        return first, second
+    once, twice = 1 / (1 - exponent), 1 / (1 - 2 * exponent)
+    first *= (np.diag(metric) * once).sum()
+    spread = (metric**2 * np.outer(twice, twice)).sum()
+    return first, second * ((np.diag(metric) * twice).sum() ** 2 + 2 * spread)
 
 
 def _generic(head: Head, tokens: Tokens) -> GenericFeatures:
@@ -157,9 +209,10 @@ def _generic(head: Head, tokens: Tokens) -> GenericFeatures:
     exposed = ((points @ exposure) ** 2).sum(axis=1)
     scale = (float(exposed.mean()), float(max(exposed.std(), 1e-300)))
     none = np.zeros(0)
-    features = GenericFeatures(head, tokens, exposure, scale, none, none, none)
+    features = GenericFeatures(head, tokens, exposure, scale, none, none, none, none)
     table = features.values(points)
     centre = table.mean(axis=0)
     table = table - centre
     gram = np.einsum("njv,nkv->jk", table, table) / len(table)
-    return GenericFeatures(head, tokens, exposure, scale, centre, gram, none)
+    largest = (table**2).sum(axis=2).max(axis=0)
+    return GenericFeatures(head, tokens, exposure, scale, centre, gram, largest, none)

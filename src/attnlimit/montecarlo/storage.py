@@ -15,10 +15,7 @@ def samples_frame(result: dict[str, Samples]) -> pd.DataFrame:
     """One row for each draw and n: a value for each statistic, and lists of controls."""
     first = next(iter(result.values()))
     replicates, sizes = first.values.shape
-    columns: dict[str, object] = {
-        "draw": np.repeat(np.arange(replicates), sizes),
-        "n": np.tile(first.n, replicates),
-    }
+    columns: dict[str, object] = {"n": np.tile(first.n, replicates)}
     for name, samples in result.items():
         columns[name] = samples.values.ravel()
         if samples.zeros:

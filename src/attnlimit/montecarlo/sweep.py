@@ -183,14 +183,16 @@ def _prefixes(
         second = second + segment.transpose(1, 2) @ segment
         previous = size
         means = sums / size
+        used, steady = (torch.from_numpy(mask) for mask in features.steady(size))
+        expected = torch.from_numpy(features.scalar_means)
         known = keys[:, :count].double()
         yield Prefix(
             n=size,
             outputs=outputs @ value - mean,
             limits=limits[:, :count],
             limit_mean=means[:, 0],
-            features=means,
-            scalars=scalars / size,
+            features=means * used[:, None],
+            scalars=torch.where(steady, scalars / size, expected),
             second=second / size,
             second_asked=known.transpose(1, 2) @ known / count,
         )
