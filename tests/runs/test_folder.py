@@ -7,6 +7,7 @@ import pytest
 from attnlimit.errors import BadInput
 from attnlimit.runs import FolderBusy, RunFolder, run_key
 from attnlimit.runs.files import write_atomically
+from attnlimit.runs.task import to_parquet
 
 CONFIG = {"seed": 0, "n": [10, 20]}
 FRAME = pd.DataFrame({"n": [10, 20], "value": [0.5, 0.25], "list": [[1.0], [2.0, 3.0]]})
@@ -62,14 +63,14 @@ def test_a_damaged_record_is_named(tmp_path, content):
 def test_shards_come_back_and_damage_is_noticed(tmp_path):
     folder = RunFolder.prepare(tmp_path, "a", CONFIG)
     assert folder.read_shard(0) is None
-    folder.write_shard(0, FRAME, 1.0)
+    folder.write_shard(0, to_parquet(FRAME), 1.0)
     pd.testing.assert_frame_equal(folder.read_shard(0), FRAME)
     path = folder.path / "shards" / "00000.parquet"
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(bytes(content))
     assert folder.read_shard(0) is None
-    folder.write_shard(0, FRAME, 1.0)
+    folder.write_shard(0, to_parquet(FRAME), 1.0)
     (folder.path / "shards" / "00000.json").unlink()
     assert folder.read_shard(0) is None
 
@@ -85,7 +86,7 @@ def test_links_cannot_leave_the_folder(tmp_path):
     folder = RunFolder.prepare(tmp_path, "a", CONFIG)
     (folder.path / "shards").symlink_to(tmp_path)
     with pytest.raises(BadInput, match="leads out"):
-        folder.write_shard(0, FRAME, 1.0)
+        folder.write_shard(0, to_parquet(FRAME), 1.0)
 
 
 def test_two_runs_cannot_share_a_folder(tmp_path):

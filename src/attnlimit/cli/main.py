@@ -21,6 +21,7 @@ COMMANDS = (
     "attnlimit.cli.report",
     "attnlimit.cli.reproduce",
     "attnlimit.cli.runs",
+    "attnlimit.cli.cluster",
     "attnlimit.cli.bench",
     "attnlimit.cli.models",
     "attnlimit.cli.tokens",

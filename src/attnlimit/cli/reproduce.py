@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +9,10 @@ import pandas as pd
 import typer
 
 from attnlimit import checks
-from attnlimit.cli.show import console, print_json, print_table, progress_bar
+from attnlimit.cli.options import with_options
+from attnlimit.cli.run_view import run_view
+from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.cli.where import RunOptions
 from attnlimit.errors import BadInput
 
 
@@ -19,16 +21,14 @@ def register(app: typer.Typer) -> None:
     app.command("reproduce", no_args_is_help=True)(reproduce)
 
 
+@with_options
 def reproduce(
     name: Annotated[str | None, typer.Argument(help="Which one; see --list.")] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of all random numbers.")] = 0,
-    out: Annotated[Path, typer.Option(help="Folder that run folders go in.")] = Path("runs"),
-    workers: Annotated[
-        int | None, typer.Option(help="Processes; one for each core by default.")
-    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    *,
+    how: RunOptions,
 ) -> None:
     """Run one experiment: a run folder, a figure (PNG, PDF, HTML) and a table.
 
@@ -41,17 +41,12 @@ def reproduce(
         raise BadInput("Which experiment? `attnlimit reproduce --list` names them.")
     from attnlimit.experiments import load
     from attnlimit.report.figures import draw
-    from attnlimit.runs import LocalProcesses, execute
+    from attnlimit.runs import execute
 
     experiment = load(name)
-    config = experiment.config(paper) | {"seed": checks.count(seed, "--seed", smallest=0)}
-    processes = checks.count(
-        workers if workers is not None else os.cpu_count() or 1, "--workers", smallest=1
-    )
-    with progress_bar(name, shown=not json) as progress:
-        folder = execute(
-            experiment, config, out, executor=LocalProcesses(processes), progress=progress
-        )
+    config = experiment.config(paper) | {"seed": checks.count(how.seed, "--seed", smallest=0)}
+    with run_view(name, shown=not json) as progress:
+        folder = execute(experiment, config, how.out, executor=how.executor(), progress=progress)
     curves = folder.curves()
     table = experiment.table(config, curves)
     remarks = experiment.remarks(config, curves)

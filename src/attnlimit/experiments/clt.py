@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from attnlimit.checks import Array
-from attnlimit.experiments.experiment import Config, Experiment, Shard
+from attnlimit.experiments.experiment import Config, Experiment, Shard, halve_draws
 from attnlimit.experiments.groups import groups
 from attnlimit.experiments.temperatures import grid
 from attnlimit.heads import Head
@@ -192,5 +192,5 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
 
 
 EXPERIMENT = Experiment(
-    "clt", TITLE, _config, _shards, _compute, _combine, _figure, _table, _remarks
+    "clt", TITLE, _config, _shards, _compute, _combine, _figure, _table, _remarks, halve_draws
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,22 @@ Shard = dict[str, Any]
 def no_remarks(config: Config, curves: pd.DataFrame) -> list[str]:
     """Return the remarks of an experiment that has none."""
     return []
+
+
+def halve_draws(shard: Shard) -> list[Shard]:
+    """Cut a shard of independent `draws` in two, bit for bit the same rows.
+
+    For a `compute` that takes its random numbers only from `seed.spawn(draws)`, a child a draw: the
+    second half begins at draw `first` of the same seed.
+    """
+    draws, first = shard.get("draws", 1), shard.get("first", 0)
+    half = draws // 2
+    if not half:
+        return []
+    return [
+        shard | {"draws": half, "first": first},
+        shard | {"draws": draws - half, "first": first + half},
+    ]
 
 
 @dataclass(frozen=True)
@@ -44,14 +60,21 @@ class Experiment:
         `figure(config, curves)` describes the picture, `table(config, curves)` what is printed.
     remarks : callable
         Sentences printed under the table.
+    split : callable, optional
+        `split(shard)` cuts a shard that found too little memory into smaller ones whose rows, one
+        after the other, are its own; an empty list where it cannot be cut. See `halve_draws`.
+    module : str
+        Where `EXPERIMENT` can be imported from, for experiments that are not in the registry.
     """
 
     name: str
     title: str
     config: Callable[[bool], Config]
-    shards: Callable[[Config], list[Shard]]
+    shards: Callable[[Config], Iterable[Shard]]
     compute: Callable[[Shard, np.random.SeedSequence], pd.DataFrame]
     combine: Callable[[Config, pd.DataFrame], pd.DataFrame]
     figure: Callable[[Config, pd.DataFrame], FigureSpec]
     table: Callable[[Config, pd.DataFrame], pd.DataFrame]
     remarks: Callable[[Config, pd.DataFrame], list[str]] = no_remarks
+    split: Callable[[Shard], list[Shard]] | None = None
+    module: str = ""

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.experiments import temperatures
-from attnlimit.experiments.experiment import Config, Experiment
+from attnlimit.experiments.experiment import Config, Experiment, halve_draws
 from attnlimit.report.spec import FigureSpec
 
 TITLE = "Gaussian tokens: error of mean and covariance against n, from diffuse to frozen heads"
@@ -39,4 +39,5 @@ EXPERIMENT = Experiment(
     figure=_figure,
     table=temperatures.table,
     remarks=temperatures.remarks,
+    split=halve_draws,
 )

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.experiments import temperatures
-from attnlimit.experiments.experiment import Config, Experiment
+from attnlimit.experiments.experiment import Config, Experiment, halve_draws
 from attnlimit.report.spec import FigureSpec
 
 TITLE = "Tokens on the sphere: error of mean and covariance against n, exact reference"
@@ -47,4 +47,5 @@ EXPERIMENT = Experiment(
     figure=_figure,
     table=temperatures.table,
     remarks=_remarks,
+    split=halve_draws,
 )

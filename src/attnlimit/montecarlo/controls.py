@@ -97,7 +97,14 @@ class GaussianFeatures:
         )
 
     def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum the features over tokens, weights in float32 and sums in float64."""
+        """Sum the features over tokens, weights in float32 and sums in float64.
+
+        A draw at a time: its last bit must not depend on the draws beside it.
+        """
+        vectors, scalars = zip(*map(self._sums, keys.split(1)), strict=True)
+        return torch.cat(vectors), torch.cat(scalars)
+
+    def _sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         centred = keys - self.mean
         coordinates = centred @ self.whiten
         weights = torch.exp(coordinates**2 @ self.exponents / 2)

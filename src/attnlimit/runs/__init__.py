@@ -1,17 +1,25 @@
 """Run folders, resuming, and where the work is done."""
 
-from attnlimit.runs.driver import Interrupted, execute
-from attnlimit.runs.executor import Executor, InProcess, LocalProcesses, run_task
+from attnlimit.runs.cluster import DaskCluster, Tls
+from attnlimit.runs.driver import CannotStore, Interrupted, ShardsSetAside, execute
+from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.folder import FolderBusy, RunFolder, run_key
+from attnlimit.runs.processes import LocalProcesses
+from attnlimit.runs.status import Status
 
 __all__ = [
+    "CannotStore",
+    "DaskCluster",
     "Executor",
+    "ExecutorLost",
     "FolderBusy",
     "InProcess",
     "Interrupted",
     "LocalProcesses",
     "RunFolder",
+    "ShardsSetAside",
+    "Status",
+    "Tls",
     "execute",
     "run_key",
-    "run_task",
 ]

@@ -1,23 +1,37 @@
-"""How is an experiment run, or resumed, so that neither order nor interruptions change a bit?"""
+"""How is an experiment run, or resumed, so that no order, fault or interruption changes a bit?"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 
-from attnlimit.errors import AttnlimitError
-from attnlimit.experiments import Config, Experiment
-from attnlimit.runs.executor import Executor, InProcess, Task
+from attnlimit.errors import AttnlimitError, BadInput
+from attnlimit.experiments import EXPERIMENTS, Config, Experiment
+from attnlimit.runs.attempts import Attempts
+from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.folder import RunFolder
+from attnlimit.runs.interruption import Interruption
+from attnlimit.runs.status import Progress, Status
+from attnlimit.runs.task import Outcome, Task
 
-Progress = Callable[[int, int], None]
+GATHERED_AT_ONCE = 1000
 
 
 class Interrupted(AttnlimitError):
     """The user stopped the run; what was finished is kept."""
+
+
+class CannotStore(AttnlimitError):
+    """The disk took no more; what was finished is kept."""
+
+
+class ShardsSetAside(AttnlimitError):
+    """Some shards failed at every try; all others are done and kept."""
 
 
 def execute(
@@ -33,46 +47,157 @@ def execute(
 
     Every shard draws from its own child of the configuration's seed, and the shards are combined
     in their own order, so the result is the same for any executor and after any interruption.
+    Rows come back to this process, which alone writes the folder.
     """
     folder = RunFolder.prepare(root, experiment.name, config, weights)
     if folder.finished:
         return folder
     with folder.lock():
-        tasks = _tasks(experiment, config)
-        missing = [task for task in tasks if folder.read_shard(task[0]) is None]
-        done = len(tasks) - len(missing)
-        if progress is not None:
-            progress(done, len(tasks))
-        try:
-            for _ in (executor or InProcess()).run(folder.path, experiment.name, missing):
-                done += 1
-                if progress is not None:
-                    progress(done, len(tasks))
-        except KeyboardInterrupt:
-            raise Interrupted(
-                f"Stopped with {done} of {len(tasks)} shards done in {folder.path}; "
-                "run the same command again to resume."
-            ) from None
-        curves = experiment.combine(config, _rows(folder, len(tasks)))
-        folder.write_frame("curves.parquet", curves)
+        _Run(experiment, config, folder, progress).complete(executor or InProcess())
     return folder
 
 
-def _tasks(experiment: Experiment, config: Config) -> list[Task]:
-    shards = experiment.shards(config)
-    return [
-        (index, json.dumps(shard, allow_nan=False), config["seed"], shard.get("stream", index))
-        for index, shard in enumerate(shards)
-    ]
+class _Run:
+    def __init__(
+        self, experiment: Experiment, config: Config, folder: RunFolder, progress: Progress | None
+    ) -> None:
+        self.experiment, self.config, self.folder = experiment, config, folder
+        self.progress = progress
+        self.attempts = Attempts(experiment.split)
+        total = sum(1 for _ in experiment.shards(config))
+        self.done = bytearray(total)  # a byte a shard is all that grows with their number
+        self.status = Status(0, total)
+
+    def complete(self, executor: Executor) -> None:
+        """Do what is missing, and combine."""
+        self._find_done()
+        try:
+            if self.status.done < self.status.total:
+                self._work(executor)
+        except KeyboardInterrupt:
+            raise Interrupted(self._resumable("Stopped with")) from None
+        except ExecutorLost as error:
+            raise ExecutorLost(f"{error} {self._resumable('There are')}") from None
+        self._report_set_aside()
+        self._store("curves.parquet", list(range(self.status.total)))
+
+    def _find_done(self) -> None:
+        for index, state in self.folder.survey(self.status.total):
+            if state == "whole":
+                self.done[index] = 1
+            else:
+                self._say(message=f"shard {index}: its file is {state}; computing it again.")
+        self._say(done=sum(self.done))
+
+    def _work(self, executor: Executor) -> None:
+        fresh, again = self._missing(), deque[Task]()
+        stopping = "finishing what is under way; Ctrl-C again stops at once."
+        with Interruption(lambda: self._say(message=stopping)) as stop, executor as where:
+            self._say(where=where.description)
+            while True:
+                while self.status.running < where.slots and not stop.asked:
+                    task = again.popleft() if again else next(fresh, None)
+                    if task is None:
+                        break
+                    where.submit(task)
+                    self._say(running=self.status.running + 1)
+                if not self.status.running:
+                    break
+                outcome = where.wait()
+                self._say(running=self.status.running - 1, where=where.description)
+                again.extend(self._settle(outcome))
+            if stop.asked:
+                raise KeyboardInterrupt
+
+    def _missing(self) -> Iterator[Task]:
+        module = EXPERIMENTS.get(self.experiment.name, self.experiment.module)
+        for index, shard in enumerate(self.experiment.shards(self.config)):
+            if not self.done[index]:
+                text = json.dumps(shard, allow_nan=False)
+                stream = shard.get("stream", index)
+                yield Task(index, module, text, self.config["seed"], stream)
+
+    def _settle(self, outcome: Outcome) -> list[Task]:
+        """Store what came back, or return what to do instead."""
+        task, fault = outcome.task, outcome.fault
+        if fault is None:
+            content = self.attempts.finished(task, outcome.content)
+            if content is not None:
+                self._write(task.index, content, outcome.seconds)
+                self.done[task.index] = 1
+                self._say(done=self.status.done + 1)
+            return []
+        if fault.kind == "input":
+            raise BadInput(fault.message)
+        instead, sentence = self.attempts.failed(task, fault)
+        self._say(
+            failures=self.status.failures + 1,
+            set_aside=len(self.attempts.set_aside),
+            message=sentence,
+        )
+        return instead
+
+    def _write(self, index: int, content: bytes, seconds: float) -> None:
+        try:
+            self.folder.write_shard(index, content, seconds)
+        except OSError as error:
+            raise CannotStore(
+                f"Cannot write to {self.folder.path}: {error.strerror}. "
+                f"{self._resumable('There are')}"
+            ) from None
+
+    def _report_set_aside(self) -> None:
+        given_up = self.attempts.set_aside
+        self.folder.write_failures([one.to_dict() for _, one in sorted(given_up.items())])
+        if not given_up:
+            return
+        kept = [index for index in range(self.status.total) if self.done[index]]
+        try:
+            self._store("partial.parquet", kept)
+            partial = " What the others say is in partial.parquet."
+        except Exception:  # an experiment need not make sense of some of its shards
+            partial = ""
+        first = given_up[min(given_up)]
+        raise ShardsSetAside(
+            f"{len(given_up)} of {self.status.total} shards failed {first.tries} times and were "
+            f"set aside: {', '.join(map(str, sorted(given_up)[:10]))}"
+            f"{', ...' * (len(given_up) > 10)}; shard {first.index} with {first.fault.message}. "
+            f"All are listed in {self.folder.path / 'failures.json'}.{partial} The same command "
+            "tries only those again."
+        )
+
+    def _store(self, name: str, shards: list[int]) -> None:
+        curves = self.experiment.combine(self.config, _rows(self.folder, shards))
+        try:
+            self.folder.write_frame(name, curves)
+        except OSError as error:
+            raise CannotStore(
+                f"Cannot write {self.folder.path / name}: {error.strerror}; "
+                "all shards are kept: the same command combines them."
+            ) from None
+
+    def _resumable(self, verb: str) -> str:
+        return (
+            f"{verb} {self.status.done} of {self.status.total} shards done in "
+            f"{self.folder.path}; run the same command again to resume."
+        )
+
+    def _say(self, message: str = "", **changes: int | str) -> None:
+        self.status = replace(self.status, message="", **changes)  # type: ignore[arg-type]
+        if self.progress is not None:
+            self.progress(replace(self.status, message=message))
 
 
-def _rows(folder: RunFolder, shards: int) -> pd.DataFrame:
-    frames = []
-    for index in range(shards):
+def _rows(folder: RunFolder, shards: list[int]) -> pd.DataFrame:
+    gathered: list[pd.DataFrame] = []
+    batch: list[pd.DataFrame] = []
+    for index in shards:
         frame = folder.read_shard(index)
         if frame is None:
             raise AttnlimitError(
                 f"Shard {index} of {folder.path} was damaged after it was written; run again."
             )
-        frames.append(frame.assign(shard=index))
-    return pd.concat(frames, ignore_index=True)
+        batch.append(frame.assign(shard=index))
+        if len(batch) == GATHERED_AT_ONCE:  # small tables take more memory than their rows
+            gathered, batch = [pd.concat([*gathered, *batch], ignore_index=True)], []
+    return pd.concat([*gathered, *batch], ignore_index=True)

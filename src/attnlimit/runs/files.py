@@ -9,16 +9,25 @@ from pathlib import Path
 TEMPORARY_SUFFIX = ".partial"
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `content` under a temporary name, flush it to the disk, and rename it to `path`."""
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write `content` under a temporary name, flush it to the disk, and rename it to `path`.
+
+    Without `durable` the system flushes it when it likes: a power cut may lose the file.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-    _flush_directory(path.parent)
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk every byte counts
+        raise
+    if durable:
+        _flush_directory(path.parent)
 
 
 def _flush_directory(directory: Path) -> None:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import io
 import json
-import platform
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import numpy as np
 import pandas as pd
 import pyarrow
 import pyarrow.parquet
-import torch
 from filelock import FileLock, Timeout
 
 import attnlimit
 from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.runs.files import TEMPORARY_SUFFIX, digest, write_atomically
+from attnlimit.runs.task import to_parquet
+from attnlimit.runs.versions import versions
 
 KEY_LENGTH = 12
 
@@ -74,12 +74,7 @@ class RunFolder:
             "weights": weights,
             "version": attnlimit.__version__,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-            "versions": {
-                "python": platform.python_version(),
-                "numpy": np.__version__,
-                "pandas": pd.__version__,
-                "torch": torch.__version__,
-            },
+            "versions": versions(),
         }
         try:
             write_atomically(record, (json.dumps(content, indent=1) + "\n").encode())
@@ -125,32 +120,55 @@ class RunFolder:
             raise BadInput(f"{name!r} leads out of the run folder {self.path}.")
         return path
 
-    def write_frame(self, name: str, frame: pd.DataFrame) -> str:
-        """Write a table as parquet and return its checksum."""
-        buffer = io.BytesIO()
-        frame.to_parquet(buffer, index=False)
-        content = buffer.getvalue()
-        write_atomically(self.file(name), content)
-        return digest(content)
+    def write_frame(self, name: str, frame: pd.DataFrame) -> None:
+        """Write a table as parquet."""
+        write_atomically(self.file(name), to_parquet(frame))
 
-    def write_shard(self, index: int, frame: pd.DataFrame, seconds: float) -> None:
-        """Store one shard; its checksum is written last, so that half a shard does not count."""
+    def write_shard(self, index: int, content: bytes, seconds: float) -> None:
+        """Store the parquet of one shard; its checksum comes last: half a shard does not count.
+
+        The checksum need not survive a power cut: without it the shard is computed again.
+        """
         name = f"shards/{index:05d}"
-        checksum = self.write_frame(f"{name}.parquet", frame)
-        note = {"sha256": checksum, "rows": len(frame), "seconds": round(seconds, 3)}
-        write_atomically(self.file(f"{name}.json"), json.dumps(note).encode())
+        write_atomically(self.file(f"{name}.parquet"), content)
+        note = json.dumps({"sha256": digest(content), "seconds": round(seconds, 3)})
+        write_atomically(self.file(f"{name}.json"), note.encode(), durable=False)
 
     def read_shard(self, index: int) -> pd.DataFrame | None:
         """Return one shard, or None if it is missing or damaged."""
+        content = self._shard(index)
+        if content is None:
+            return None
+        try:
+            return pd.read_parquet(io.BytesIO(content))
+        except (OSError, ValueError, pyarrow.ArrowException):
+            return None
+
+    def survey(self, shards: int) -> Iterator[tuple[int, Literal["whole", "damaged"]]]:
+        """Yield the shards below `shards` that have files here, and whether they can be used."""
+        folder = self.path / "shards"
+        for index in range(shards) if folder.is_dir() else ():
+            if (folder / f"{index:05d}.parquet").exists():
+                yield index, "damaged" if self._shard(index) is None else "whole"
+
+    def _shard(self, index: int) -> bytes | None:
         name = f"shards/{index:05d}"
         try:
             content = self.file(f"{name}.parquet").read_bytes()
             note = json.loads(self.file(f"{name}.json").read_bytes())
         except (OSError, ValueError):
             return None
-        if not isinstance(note, dict) or note.get("sha256") != digest(content):
-            return None
-        return pd.read_parquet(io.BytesIO(content))
+        whole = isinstance(note, dict) and note.get("sha256") == digest(content)
+        return content if whole else None
+
+    def write_failures(self, failures: list[dict[str, Any]]) -> None:
+        """List the shards that were set aside, or remove the list when there are none."""
+        path = self.file("failures.json")
+        if failures:
+            write_atomically(path, (json.dumps(failures, indent=1) + "\n").encode())
+        else:
+            path.unlink(missing_ok=True)
+            self.file("partial.parquet").unlink(missing_ok=True)
 
     def curves(self) -> pd.DataFrame:
         """Return the finished result."""

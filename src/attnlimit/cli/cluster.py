@@ -1,0 +1,121 @@
+"""`attnlimit cluster`: how to start one, and whether its workers can do our work."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from attnlimit.cli.options import with_options
+from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.cli.where import TlsOptions
+from attnlimit.errors import BadInput
+
+HOW = """\
+Any Dask cluster will do, if its workers have the same versions as this machine.
+
+This machine       attnlimit reproduce gaussian --cluster local --workers 2
+
+By hand or SSH     pip install 'attnlimit[cluster]'     (everywhere, the same versions)
+                   dask scheduler --port 8786           (on one machine, HOST)
+                   dask worker tcp://HOST:8786 --nthreads 1 --nworkers auto
+                                                        (on each of the others)
+                   or all at once: dask ssh --nthreads 1 --nworkers 8 HOST HOST1 HOST2
+
+Slurm              pip install dask-jobqueue, then in a Python that stays open:
+                     from dask_jobqueue import SLURMCluster
+                     cluster = SLURMCluster(cores=16, processes=16, memory="64GB",
+                                            walltime="04:00:00")
+                     cluster.scale(jobs=8); print(cluster.scheduler_address)
+
+Then               attnlimit cluster tcp://HOST:8786 --model minilm     (checks the workers)
+                   attnlimit reproduce gaussian --paper --cluster tcp://HOST:8786
+
+One thread for each worker: a shard uses one core, and workers are how cores are used.
+A scheduler runs any code it is sent: keep it on a private network, or use certificates:
+--cluster tls://HOST:8786 with --tls-ca-file, --tls-cert and --tls-key.
+Shards come back to the machine that runs the command, which alone writes the run folder: workers
+need no shared disk, only the model's weights if there is a model."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the root."""
+    app.command("cluster")(cluster)
+
+
+@with_options
+def cluster(
+    address: Annotated[
+        str | None, typer.Argument(help="A scheduler to check, or local; none: how to start one.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", help="A model that every worker must be able to load.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    *,
+    certificates: TlsOptions,
+) -> None:
+    """Say how to start a cluster; with an address, check versions and models of its workers."""
+    if address is None:
+        if json:
+            print_json({"how": HOW.split("\n")})
+        else:
+            console().print(HOW, markup=False, soft_wrap=True)
+        return
+    from attnlimit.runs import DaskCluster
+
+    with DaskCluster(address, tls=certificates.tls()) as entered:
+        rows = check_workers(entered.client, model)
+        where = entered.description
+    good = bool(rows) and all(row["ready"] == "yes" for row in rows)
+    if json:
+        print_json({"cluster": where, "ready": good, "workers": rows})
+    else:
+        print_table(pd.DataFrame(rows), where)
+    if not rows:
+        raise BadInput(f"The scheduler at {address} has no workers yet; start some.")
+    if not good:
+        raise BadInput("Not every worker is ready; the last column says why.")
+
+
+def check_workers(client: Any, model: str | None) -> list[dict[str, Any]]:
+    """One row for each worker: its size, and what keeps it from doing our work."""
+    from attnlimit.runs.cluster import difference
+    from attnlimit.runs.versions import versions
+
+    expected = tuple(versions().items())
+    weights = None if model is None else weights_of(model)
+    workers = client.scheduler_info(n_workers=-1)["workers"]
+    differences = client.run(difference, expected, on_error="return")
+    found = client.run(weights_of, model, on_error="return") if model is not None else {}
+    rows = []
+    for address, about in workers.items():
+        trouble = _trouble(differences.get(address), found.get(address, weights), weights, model)
+        rows.append(
+            {
+                "worker": address,
+                "threads": about["nthreads"],
+                "memory GB": round(about["memory_limit"] / 1e9, 1),
+                "ready": "no" if trouble else "yes",
+                "why": trouble,
+            }
+        )
+    return rows
+
+
+def weights_of(model: str) -> str:
+    """SHA-256 of a model's weights as this process sees them."""
+    from attnlimit.models import load
+
+    return load(model).weights
+
+
+def _trouble(difference: Any, found: Any, weights: str | None, model: str | None) -> str:
+    if isinstance(difference, BaseException):
+        return f"cannot run attnlimit: {difference}"
+    if difference:
+        return str(difference)
+    if isinstance(found, BaseException):
+        return f"cannot load {model}: {found}"
+    return "" if found == weights else f"has other weights of {model}"

@@ -1,0 +1,76 @@
+"""Where does a run go, and who does its work? Options that every running command shares."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from attnlimit import checks
+from attnlimit.errors import BadInput
+
+if TYPE_CHECKING:
+    from attnlimit.runs import Executor, Tls
+
+
+@dataclass(frozen=True)
+class TlsOptions:
+    """Certificates of a cluster, by the names of Dask's own commands."""
+
+    tls_ca_file: Annotated[
+        Path | None, typer.Option("--tls-ca-file", help="Authority of a tls:// cluster (PEM).")
+    ] = None
+    tls_cert: Annotated[
+        Path | None, typer.Option("--tls-cert", help="Certificate for a tls:// cluster (PEM).")
+    ] = None
+    tls_key: Annotated[
+        Path | None, typer.Option("--tls-key", help="Key of that certificate (PEM).")
+    ] = None
+
+    def tls(self) -> Tls:
+        """Return the certificates that were given."""
+        from attnlimit.runs import Tls
+
+        return Tls(self.tls_ca_file, self.tls_cert, self.tls_key)
+
+
+@dataclass(frozen=True)
+class _WorkOptions:
+    """Where a run goes and who does its work."""
+
+    seed: Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")] = 0
+    out: Annotated[Path, typer.Option("--out", help="Folder that run folders go in.")] = Path(
+        "runs"
+    )
+    workers: Annotated[
+        int | None, typer.Option("--workers", help="Processes; one for each core by default.")
+    ] = None
+    cluster: Annotated[
+        str | None,
+        typer.Option("--cluster", help="local, or a Dask scheduler's tcp:// or tls:// address."),
+    ] = None
+
+
+@dataclass(frozen=True)
+class RunOptions(TlsOptions, _WorkOptions):
+    """Where a run goes and who does its work."""
+
+    def executor(self) -> Executor:
+        """Return who does the work: processes of this machine, or a cluster."""
+        from attnlimit.runs import DaskCluster, LocalProcesses, Tls
+
+        workers = (
+            None if self.workers is None else checks.count(self.workers, "--workers", smallest=1)
+        )
+        if self.cluster is None:
+            if self.tls() != Tls():
+                raise BadInput("Certificates are for a cluster: add --cluster tls://host:port.")
+            return LocalProcesses(workers or os.cpu_count() or 1)
+        if workers is not None and self.cluster != "local":
+            raise BadInput(
+                f"--workers starts processes here; the cluster {self.cluster} has its own workers."
+            )
+        return DaskCluster(self.cluster, workers=workers, tls=self.tls())

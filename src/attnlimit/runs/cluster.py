@@ -1,0 +1,234 @@
+"""How is the work spread over many machines? As tasks of a Dask cluster, a few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import queue
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.runs.executor import ExecutorLost
+from attnlimit.runs.task import Fault, FaultKind, Outcome, Task, compute, pack, unpack
+from attnlimit.runs.versions import versions
+
+LOCAL = "local"
+SECONDS_TO_CONNECT = 15
+SECONDS_BETWEEN_COUNTS = 5
+QUEUED_PER_THREAD = 2  # the next task is there when one ends, and no more than that
+# The driver hears of every death at once, and only of the task that was being done.
+SCHEDULER = {
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.scheduler.worker-saturation": 1.0,
+}
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Certificates for a `tls://` scheduler, as Dask's own commands take them."""
+
+    ca_file: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def security(self, distributed: Any) -> Any:
+        """Return Dask's security object, or None when no certificate was given."""
+        given = {"tls_ca_file": self.ca_file, "tls_client_cert": self.cert}
+        given["tls_client_key"] = self.key
+        paths = {name: path for name, path in given.items() if path is not None}
+        if not paths:
+            return None
+        for path in paths.values():
+            if not path.is_file():
+                raise BadInput(f"There is no certificate file {path}.")
+        options = {name: str(path) for name, path in paths.items()}
+        return distributed.Security(require_encryption=True, **options)
+
+
+def distributed_library() -> Any:
+    """Import Dask's distributed, or say which extra to install."""
+    try:
+        import distributed
+    except ImportError:
+        raise MissingExtra("Clusters need Dask: run `pip install 'attnlimit[cluster]'`.") from None
+    return distributed
+
+
+@lru_cache(maxsize=4)
+def difference(expected: tuple[tuple[str, str], ...]) -> str:
+    """Say in which versions this process differs from those `expected`; nothing if in none."""
+    here = versions()
+    return ", ".join(
+        f"{name} {here.get(name)} instead of {wanted}"
+        for name, wanted in expected
+        if here.get(name) != wanted
+    )
+
+
+def compute_packed(content: bytes, expected: tuple[tuple[str, str], ...]) -> bytes:
+    """Do a task on a worker that has the `expected` versions: bytes there, bytes back."""
+    task = Task.from_bytes(content)
+    if differences := difference(expected):
+        reason = f"A worker has other versions than this machine: {differences}; make them equal."
+        return pack(Outcome(task, fault=Fault("input", reason)))
+    return pack(compute(task))
+
+
+class DaskCluster:
+    """Does tasks on a Dask cluster: one started on this machine, or the one at `address`.
+
+    Parameters
+    ----------
+    address : str
+        "local" for processes of this machine, or a scheduler's, as in "tcp://host:8786".
+    workers : int, optional
+        How many processes to start for "local"; one for each core by default.
+    tls : Tls, optional
+        Certificates for a "tls://" address.
+    memory : str, optional
+        What each local worker may use, as in "2GB", before it is restarted.
+    """
+
+    def __init__(
+        self,
+        address: str = LOCAL,
+        *,
+        workers: int | None = None,
+        tls: Tls | None = None,
+        memory: str | None = None,
+    ) -> None:
+        if address != LOCAL and not address.startswith(("tcp://", "tls://")):
+            raise BadInput(
+                f"The cluster {address!r} is neither 'local' nor an address such as "
+                "tcp://host:8786; `attnlimit cluster` says how to start one."
+            )
+        self.address, self.workers, self.memory = address, workers, memory
+        self.tls = tls or Tls()
+
+    def __enter__(self) -> DaskCluster:
+        self._distributed = distributed_library()
+        self._stack = contextlib.ExitStack()
+        self._stack.enter_context(_quiet_logs())
+        self._name, self._submitted = f"attnlimit-{uuid.uuid4().hex[:8]}", 0
+        self._tasks: dict[Any, tuple[Task, Any]] = {}
+        self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._versions = tuple(versions().items())
+        self._threads = 0
+        try:
+            self.client = self._stack.enter_context(self._connect())
+        except BaseException:
+            self._stack.close()
+            raise
+        self._count()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._tasks.clear()
+        self._stack.close()
+
+    @property
+    def slots(self) -> int:
+        """A task for each thread of the cluster, and one more waiting behind it."""
+        if time.monotonic() - self._counted > SECONDS_BETWEEN_COUNTS:
+            self._count()
+        return QUEUED_PER_THREAD * max(self._threads, 1)
+
+    @property
+    def description(self) -> str:
+        """The scheduler's address, how many workers it has, and where to watch it."""
+        many = f"{self._threads} worker thread{'s' * (self._threads != 1)}"
+        return f"Dask at {self.client.scheduler.address}, {many}, {self.client.dashboard_link}"
+
+    def submit(self, task: Task) -> None:
+        """Hand a task to the scheduler."""
+        self._submitted += 1
+        future = self.client.submit(
+            compute_packed,
+            task.to_bytes(),
+            self._versions,
+            key=(self._name, self._submitted),
+            pure=False,
+            retries=0,
+        )
+        self._tasks[future.key] = task, future  # Dask forgets a task nobody holds
+        future.add_done_callback(self._ended.put)
+
+    def wait(self) -> Outcome:
+        """Return the next task that ended, by itself or with its worker."""
+        key = self._ended.get().key
+        task, future = self._tasks.pop(key)
+        try:
+            return unpack(task, future.result())
+        except (asyncio.CancelledError, concurrent.futures.CancelledError, OSError):
+            raise ExecutorLost(f"The Dask scheduler at {self.address} went away.") from None
+        except ImportError as error:
+            reason = f"The workers lack something: {error}; `attnlimit cluster` can check them."
+            return Outcome(task, fault=Fault("input", reason))
+        except Exception as error:
+            return Outcome(task, fault=self._fault(error))
+
+    def _count(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):  # wait() says when it is gone
+            self._threads = sum(self.client.nthreads().values())
+        self._counted = time.monotonic()
+
+    def _fault(self, error: Exception) -> Fault:
+        if not isinstance(error, self._distributed.KilledWorker):
+            return Fault("error", f"{type(error).__name__}: {error}")
+        # A scheduler that has lost several workers to one task is not looking at accidents.
+        kind: FaultKind = "memory" if error.allowed_failures else "died"
+        return Fault(kind, f"its worker {error.last_worker.address} died")
+
+    def _connect(self) -> Any:
+        if self.address == LOCAL:
+            return self._start_here()
+        security = self.tls.security(self._distributed)
+        try:
+            return self._distributed.Client(
+                self.address, security=security, timeout=SECONDS_TO_CONNECT, set_as_default=False
+            )
+        except (OSError, ValueError, TypeError) as error:
+            raise BadInput(
+                f"No Dask scheduler answers at {self.address} ({_first_line(error)}); "
+                "`attnlimit cluster` says how to start one."
+            ) from None
+
+    def _start_here(self) -> Any:
+        import dask
+
+        with dask.config.set(SCHEDULER):
+            cluster = self._distributed.LocalCluster(
+                n_workers=self.workers or os.cpu_count() or 1,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                memory_limit=self.memory or "auto",
+                silence_logs=logging.CRITICAL,
+            )
+        self._stack.enter_context(cluster)
+        return self._distributed.Client(cluster, set_as_default=False)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet_logs() -> Iterator[None]:
+    """Keep Dask's own log quiet: what matters of it is said once, by the driver."""
+    logger = logging.getLogger("distributed")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

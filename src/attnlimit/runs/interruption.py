@@ -1,0 +1,33 @@
+"""What does Ctrl-C do? Once: finish what is under way. Twice: stop at once. Nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+
+class Interruption:
+    """Listens for Ctrl-C inside a `with` block: `asked` tells of the first, the second raises."""
+
+    def __init__(self, notice: Callable[[], None]) -> None:
+        self.asked = False
+        self._notice = notice
+        self._before: Any = None
+
+    def __enter__(self) -> Interruption:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._hear)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _hear(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        self._notice()

@@ -1,0 +1,170 @@
+"""How is the work spread over the cores of this machine? A few processes of one thread each."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from attnlimit.errors import AttnlimitError
+from attnlimit.runs.task import Fault, Outcome, Task, compute, pack, unpack
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+READY = b"ready"
+FALSE_STARTS = 3
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    ready: bool = False
+    task: Task | None = None
+
+
+class LocalProcesses:
+    """Does tasks in `workers` processes; one that dies is replaced, and its task is known.
+
+    A standard process pool breaks as a whole when one process is killed, and does not say which
+    task it was doing.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.slots = workers
+        self.description = f"{workers} process{'es' * (workers > 1)}"
+        self._workers: list[_Worker] = []
+        self._waiting: list[Task] = []
+        self._false_starts = 0
+
+    def __enter__(self) -> LocalProcesses:
+        self._false_starts = 0
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.pipe.close()
+        self._workers.clear()
+        self._waiting.clear()
+
+    def submit(self, task: Task) -> None:
+        """Give a task to an idle process, starting one if there is room for it."""
+        self._waiting.append(task)
+        self._hand_out()
+
+    def wait(self) -> Outcome:
+        """Return the next task that ended, or whose process did."""
+        while True:
+            ready = set(wait([worker.pipe for worker in self._workers]))
+            for worker in self._workers:
+                if worker.pipe not in ready:
+                    continue
+                try:
+                    message = worker.pipe.recv_bytes()
+                except (EOFError, OSError):
+                    outcome = self._bury(worker)
+                else:
+                    outcome = self._hear(worker, message)
+                self._hand_out()
+                if outcome is not None:
+                    return outcome
+                break
+
+    def _hand_out(self) -> None:
+        for task in list(self._waiting):
+            idle = next((one for one in self._workers if one.ready and one.task is None), None)
+            if idle is None:
+                break
+            try:
+                idle.pipe.send_bytes(task.to_bytes())
+            except OSError:
+                break  # it has just died; wait() will notice
+            idle.task = task
+            self._waiting.remove(task)
+        starting = sum(not worker.ready for worker in self._workers)
+        while len(self._workers) < self.slots and starting < len(self._waiting):
+            self._workers.append(_start())
+            starting += 1
+
+    def _hear(self, worker: _Worker, message: bytes) -> Outcome | None:
+        if message == READY:
+            worker.ready = True
+            self._false_starts = 0
+            return None
+        task, worker.task = worker.task, None
+        assert task is not None
+        return unpack(task, message)
+
+    def _bury(self, worker: _Worker) -> Outcome | None:
+        self._workers.remove(worker)
+        worker.pipe.close()
+        worker.process.join()
+        if not worker.ready:
+            self._false_starts += 1
+            if self._false_starts >= FALSE_STARTS:
+                raise AttnlimitError(
+                    f"Worker processes end before they begin (exit code "
+                    f"{worker.process.exitcode}); in a script, call this under "
+                    "`if __name__ == '__main__':`, or do without workers."
+                )
+        if worker.task is None:
+            return None
+        return Outcome(worker.task, fault=Fault("died", _ended(worker.process.exitcode)))
+
+
+def _ended(code: int | None) -> str:
+    if code is not None and code < 0:
+        return f"its process was ended by {signal.Signals(-code).name}"
+    return f"its process ended with exit code {code}"
+
+
+def _start() -> _Worker:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_work, args=(there,), daemon=True)
+    with _single_threaded_children():
+        process.start()
+    there.close()  # so that the end of the process is the end of the pipe
+    return _Worker(process, here)
+
+
+def _work(pipe: Connection) -> None:
+    """Do tasks until the pipe closes; Ctrl-C is the parent's to handle."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    pipe.send_bytes(READY)
+    while True:
+        try:
+            content = pipe.recv_bytes()
+        except EOFError:
+            return
+        pipe.send_bytes(pack(compute(Task.from_bytes(content))))
+
+
+def _end_with(parent: BaseProcess) -> None:
+    """End as soon as the parent does, even when it is killed in the middle of a shard."""
+    parent.join()
+    os._exit(1)
+
+
+class _single_threaded_children:
+    """Sets the thread variables for processes started inside the `with` block."""
+
+    def __enter__(self) -> None:
+        self.before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+        os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+
+    def __exit__(self, *exception: object) -> None:
+        for name, value in self.before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

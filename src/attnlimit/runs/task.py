@@ -1,0 +1,138 @@
+"""What is one piece of work? Plain values that any transport can carry, and what came of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import torch
+
+from attnlimit.errors import BadInput, MissingExtra
+
+FaultKind = Literal["input", "error", "memory", "died"]
+
+# What torch says when it cannot allocate; it has no exception of its own for that on the CPU.
+OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A shard, or a part of one, to compute.
+
+    Draw r of a shard uses child r of its seed, so a part that begins at draw `first` is handed a
+    seed that has given out `first` children already, and draws what the whole shard would have.
+    """
+
+    index: int
+    module: str  # where the EXPERIMENT is
+    shard: str  # JSON
+    entropy: int
+    stream: int
+    first: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return the task as JSON."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> Task:
+        """Return the task that `to_bytes` wrote."""
+        return cls(**json.loads(content))
+
+    def seed(self) -> np.random.SeedSequence:
+        """Where the task's random numbers come from."""
+        return np.random.SeedSequence(
+            self.entropy, spawn_key=(self.stream,), n_children_spawned=self.first
+        )
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a task gave no result.
+
+    "input" is the user's to mend and stops the run, "memory" asks for a smaller piece, "died"
+    means that the process ended without a word, "error" is anything else.
+    """
+
+    kind: FaultKind
+    message: str
+    trace: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A task with its rows, as parquet, or its fault."""
+
+    task: Task
+    content: bytes = b""
+    seconds: float = 0.0
+    fault: Fault | None = None
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    """Return a table as the bytes of a parquet file."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False)
+    return buffer.getvalue()
+
+
+def compute(task: Task) -> Outcome:
+    """Do a task in this process, on one thread; what it raises becomes a fault.
+
+    One thread: the order of floating point sums, and so the last bit of a result, must not depend
+    on how many cores there are. Cores are used by doing several tasks at once.
+    """
+    started = time.perf_counter()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with _thread_pools().limit(limits=1):
+            experiment = import_module(task.module).EXPERIMENT
+            content = to_parquet(experiment.compute(json.loads(task.shard), task.seed()))
+    except Exception as error:
+        return Outcome(task, seconds=time.perf_counter() - started, fault=_fault(error))
+    finally:
+        torch.set_num_threads(before)
+    return Outcome(task, content, time.perf_counter() - started)
+
+
+@lru_cache(maxsize=1)
+def _thread_pools() -> Any:
+    import scipy.linalg  # noqa: F401  (loads the linear algebra whose threads are to be limited)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def _fault(error: Exception) -> Fault:
+    message = str(error).strip() or type(error).__name__
+    if isinstance(error, (BadInput, MissingExtra)):
+        return Fault("input", message)
+    starved = isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(words in message for words in OUT_OF_MEMORY)
+    )
+    trace = "".join(traceback.format_exception(error))
+    return Fault("memory" if starved else "error", f"{type(error).__name__}: {message}", trace)
+
+
+def pack(outcome: Outcome) -> bytes:
+    """Return an outcome, without its task, as bytes: a line of JSON and the rows."""
+    fault = None if outcome.fault is None else asdict(outcome.fault)
+    head = json.dumps({"seconds": outcome.seconds, "fault": fault})
+    return head.encode() + b"\n" + outcome.content
+
+
+def unpack(task: Task, content: bytes) -> Outcome:
+    """Return what `pack` packed."""
+    head, _, rows = content.partition(b"\n")
+    said = json.loads(head)
+    fault = None if said["fault"] is None else Fault(**said["fault"])
+    return Outcome(task, rows, said["seconds"], fault)
