@@ -74,13 +74,13 @@ strange_text = st.text(st.characters(), max_size=12) | st.sampled_from(
 strange_numbers = (
     st.integers()
     | st.floats()
-    | st.sampled_from([0, -1, 1, 2**31, 2**63, -(2**63), 2**64, 10**30, 10**400, 1e308, -0.0, 1e-320])
+    | st.sampled_from(
+        [0, -1, 1, 2**31, 2**63, -(2**63), 2**64, 10**30, 10**400, 1e308, -0.0, 1e-320]
+    )
 )
 json_values = st.recursive(
     st.none() | st.booleans() | strange_numbers | strange_text,
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(strange_text, inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(strange_text, inner, max_size=4),
     max_leaves=8,
 )
 nested = st.builds(

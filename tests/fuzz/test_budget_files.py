@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from fuzz.hostile import as_json, damaged, json_values, nested, one_sentence, rewritten, share
 from hypothesis import given
 from hypothesis import strategies as st
-from made_run import made_capture
 
 from attnlimit.budgets import plan_budgets, read_plan
 from attnlimit.budgets.terms import Terms
+from fuzz.hostile import as_json, damaged, json_values, nested, one_sentence, rewritten, share
+from made_run import made_capture
 
 PLAN = plan_budgets(made_capture(layers=2, heads=2), Terms(0.3, 0.1, 0.9), source={"model": "a"})
 CONTENT = json.loads(json.dumps(PLAN.to_dict()))

@@ -1,0 +1,155 @@
+"""A run folder may be damaged or hostile: it is read, counted as missing, or one sentence."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnlimit.runs import RunFolder, run_key
+from attnlimit.runs.files import digest
+from attnlimit.runs.task import to_parquet
+from fuzz.hostile import (
+    as_json,
+    damaged,
+    json_values,
+    nested,
+    one_sentence,
+    rewritten,
+    share,
+    spoiled,
+    strange_text,
+)
+
+CONFIG = {"seed": 0, "n": [10, 20], "scale": 0.5, "text": "a", "inner": {"a": [1, 2]}}
+FRAME = pd.DataFrame(
+    {
+        "n": [10, 20, 30],
+        "value": [0.5, np.nan, 0.25],
+        "list": [[1.0], [], [2.0]],
+        "name": list("abc"),
+    }
+)
+TABLE = to_parquet(FRAME)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    made = RunFolder.prepare(tmp_path_factory.mktemp("runs"), "a", CONFIG)
+    made.write_shard(0, TABLE, 0.1)
+    made.write_frame("curves.parquet", FRAME)
+    return made
+
+
+@pytest.fixture(scope="module")
+def record(folder):
+    return json.loads((folder.path / "run.json").read_bytes())
+
+
+def use_record(folder, content):
+    (folder.path / "run.json").write_bytes(content)
+    with one_sentence():
+        found = RunFolder.open(folder.path).record()
+        assert isinstance(found["experiment"], str)
+        assert isinstance(found["config"], dict)
+        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+    with one_sentence():
+        RunFolder.prepare(folder.path.parent, "a", CONFIG)
+
+
+@share(6)
+@given(st.binary(max_size=300) | json_values.map(as_json) | nested.map(str.encode))
+def test_run_json_of_noise(folder, content):
+    use_record(folder, content)
+
+
+@share(10)
+@given(st.data())
+def test_a_damaged_run_json(folder, record, data):
+    use_record(folder, data.draw(damaged(json.dumps(record, indent=1).encode())))
+
+
+@share(12)
+@given(st.data())
+def test_a_run_json_of_nonsense(folder, record, data):
+    content = data.draw(rewritten(record))
+    if data.draw(st.booleans()):  # someone who knows how the key is made
+        with one_sentence():
+            content["key"] = run_key("a", content.get("config"), content.get("weights"))
+    use_record(folder, as_json(content))
+
+
+def test_the_record_itself_is_fine(folder, record):
+    use_record(folder, json.dumps(record).encode())
+    assert folder.record() == record
+
+
+def use_shard(folder, content, note):
+    (folder.path / "shards" / "00000.parquet").write_bytes(content)
+    (folder.path / "shards" / "00000.json").write_bytes(note)
+    with one_sentence():
+        frame = folder.read_shard(0)
+        assert frame is None or isinstance(frame, pd.DataFrame)
+        assert [state for _, state in folder.survey(2)] in (["whole"], ["damaged"])
+        return frame
+    return None
+
+
+def note_for(content):
+    return json.dumps({"sha256": digest(content), "seconds": 0.1}).encode()
+
+
+@share(12)
+@given(damaged(TABLE))
+def test_a_damaged_shard_is_missing(folder, content):
+    frame = use_shard(folder, content, note_for(TABLE))
+    assert frame is None or content == TABLE
+
+
+@share(8)
+@given(
+    st.binary(max_size=200)
+    | json_values.map(as_json)
+    | nested.map(str.encode)
+    | damaged(note_for(TABLE))
+    | rewritten(json.loads(note_for(TABLE))).map(as_json)
+)
+def test_a_damaged_note(folder, note):
+    use_shard(folder, TABLE, note)
+
+
+@share(10)
+@given(damaged(TABLE) | st.binary(max_size=300))
+def test_a_checksum_over_garbage(folder, content):
+    use_shard(folder, content, note_for(content))
+
+
+def use_curves(folder, content):
+    (folder.path / "curves.parquet").write_bytes(content)
+    with one_sentence():
+        assert folder.finished in (True, False)
+        frame = folder.curves()
+        assert isinstance(frame, pd.DataFrame)
+
+
+@share(6)
+@given(damaged(TABLE) | st.binary(max_size=300))
+def test_damaged_curves(folder, content):
+    use_curves(folder, content)
+
+
+@share(2)
+@given(spoiled(FRAME))
+def test_curves_of_nonsense(folder, frame):
+    use_curves(folder, to_parquet(frame))
+
+
+@share(2)
+@given(strange_text | st.sampled_from(["..", "../a", "shards/../../x", "/", "a/b", "a\0"]))
+def test_names_stay_inside(folder, name):
+    with one_sentence():
+        assert folder.path.resolve() in folder.file(name).parents
