@@ -180,13 +180,12 @@ def _converted(bundled: Bundled, path: Path) -> Path:
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     transformers.utils.logging.enable_progress_bar()
+    options = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.float32, local_files_only=True
+            path.parent, dtype=torch.float32, **options
         )
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            path.parent, gguf_file=path.name, local_files_only=True
-        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **options)
         _plain_copy(transformers, model).save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         shutil.rmtree(folder, ignore_errors=True)
