@@ -46,6 +46,7 @@ def made_run(root, monkeypatch, text="wikipedia:Made", **shape):
         "text_licence": "none",
         "ids": list(range(len(capture))),
         "tokens": len(capture),
+        "part": 0,
         "others": [],
         "layers": list(capture.layers),
         "heads": capture.heads,

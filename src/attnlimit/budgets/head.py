@@ -144,7 +144,7 @@ class HeadBudget:
             f"{self.best} ({self.kind.name}); keep {self.kind.keep}"
         ]
         if self.held_out is not None:
-            doubt = ": varies from text to text, do not trust it elsewhere" if self.varies else ""
+            doubt = ": varies from text to text" if self.varies else ""
             needs = ", ".join(map(str, self.by_text))
             lines.append(
                 f"  on the {len(self.by_text)} texts {needs}; planned without one of them it holds "
@@ -174,10 +174,12 @@ def budget_from(
 ) -> HeadBudget:
     """Budget of a head whose schemes' errors on each text are known."""
     context = max(len(queries.head) for queries in texts)
-    needed = {name: certified_tokens([found[name] for found in schemes], terms) for name in SCHEMES}
+    # The most demanding text first: a law that costs something is then only checked on the others.
+    hardest = sorted(schemes, key=lambda found: -certified_tokens([found["top-k"]], terms))
+    needed = {name: certified_tokens([found[name] for found in hardest], terms) for name in SCHEMES}
     budgets = {}
     for name in SCHEMES:
-        errors = [found[name] for found in schemes]
+        errors = [found[name] for found in hardest]
         certified = int(needed[name]) if needed[name] <= context else None
         typical, reliable = typical_tokens(texts, errors, terms, certified, context)
         median = 0.0

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnlimit.budgets.checked import check_content
 from attnlimit.budgets.head import QUERIES, HeadBudget, head_budget
 from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
@@ -165,22 +166,25 @@ class Plan:
     def transfer(self) -> str:
         """Say what the plan knows of texts that are not in it."""
         if self.texts == 1:
-            return "planned on one text: how much other texts need is not known"
+            return "planned on one stretch of text: how much other texts need is not known"
         doubtful = sum(bool(budget.varies) for budget in self.heads)
         return (
-            f"planned on {self.texts} texts: {doubtful} of {len(self.heads)} heads vary from text "
-            "to text (planned without one of the texts, they break the promise there)"
+            f"planned on {self.texts} stretches of text, with a margin for the next: {doubtful} of "
+            f"{len(self.heads)} heads vary so much that a plan without one of them fails there"
         )
 
 
 def read_plan(path: str | Path) -> Plan:
     """Read a budget file."""
-    try:
-        content = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} is not a budget file: {error}.") from None
+    from attnlimit.runs.reading import read_json
+
+    content = read_json(Path(path))
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise BadInput(f"{path} is not a budget file of schema {SCHEMA}.")
+    try:
+        check_content(content)
+    except BadInput as error:
+        raise BadInput(f"{path} is not a budget file: {error}.") from None
     return plan_from(content)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -40,6 +40,7 @@ class SchemeErrors:
     n: NDArray[np.int64]  # (G,)
     drawn: bool
     at: Callable[[NDArray[np.int64]], Array]  # counts (C,) -> error (R, C), not interpolated
+    seen: dict[int, Array] = field(default_factory=dict)
 
     @cached_property
     def error(self) -> Array:
@@ -47,8 +48,10 @@ class SchemeErrors:
         return self.at(self.n)
 
     def again(self, n: int) -> Array:
-        """Error (R,) at one n."""
-        return self.at(np.array([n]))[:, 0]
+        """Error (R,) at one n, evaluated once."""
+        if n not in self.seen:
+            self.seen[n] = self.at(np.array([n]))[:, 0]
+        return self.seen[n]
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,6 +13,9 @@ from attnlimit.budgets.transfer import next_text
 from attnlimit.checks import Array
 from attnlimit.models.delta import MAX_PARTICIPATION
 
+PRECISION = 0.01
+"""How much larger than the smallest that is enough a drawn scheme's n may be."""
+
 
 def certified_tokens(texts: Sequence[SchemeErrors], terms: Terms) -> float:
     """Smallest n at which the promised share of each text's queries has its certificate.
@@ -31,37 +34,44 @@ def fixed_tokens(errors: SchemeErrors, terms: Terms) -> Array:
     return first_enough(errors.error, terms.epsilon, errors.n)
 
 
-def _over_texts(
-    texts: Sequence[SchemeErrors], terms: Terms, tolerance: float, precision: float = 0.0
-) -> float:
+def _over_texts(texts: Sequence[SchemeErrors], terms: Terms, tolerance: float) -> float:
     """Smallest n that is enough on every text; what one text needs is only checked on the next."""
     found = 0.0
     for errors in texts:
-        enough = 0 < found < np.inf and (terms.over_queries(errors.again(int(found))) <= tolerance)
-        if not enough:
-            found = max(found, _smallest(errors, terms, tolerance, precision))
+        if found == 0:
+            found = _smallest(errors, terms, tolerance)
+        elif np.isfinite(found) and terms.over_queries(errors.again(int(found))) > tolerance:
+            found = _narrow(errors, terms, tolerance, int(found), int(errors.n[-1]))
     return found
 
 
-def _smallest(
-    errors: SchemeErrors, terms: Terms, tolerance: float, precision: float = 0.0
-) -> float:
-    """Narrow the grid's interval to the n, within `precision`, at which the law says yes."""
+def _smallest(errors: SchemeErrors, terms: Terms, tolerance: float) -> float:
+    """Find the step of the grid from which on the error stays small, and narrow it."""
     within = np.array([terms.over_queries(error) <= tolerance for error in errors.error.T])
     start = len(within) - int(np.cumprod(within[::-1]).sum())
     if start == len(within):
         return float("inf")
     if start == 0:
         return float(errors.n[0])
-    low, high = int(errors.n[start - 1]), int(errors.n[start])
-    above, below = (terms.over_queries(errors.error[:, k]) for k in (start - 1, start))
+    for place in (start - 1, start):
+        errors.seen[int(errors.n[place])] = errors.error[:, place]
+    return _narrow(errors, terms, tolerance, int(errors.n[start - 1]), int(errors.n[start]))
+
+
+def _narrow(errors: SchemeErrors, terms: Terms, tolerance: float, low: int, high: int) -> float:
+    """Narrow an interval to an n at which the law says yes, within `PRECISION` of the smallest."""
+    above, below = (terms.over_queries(errors.again(n)) for n in (low, high))
+    if below > tolerance:
+        return float("inf")
     turn = 0
-    while high - low > max(1.0, precision * high):
+    while high - low > max(1.0, PRECISION * high):
         middle = (low + high) // 2
         if turn % 3 < 2 and 0 < below < tolerance < above < np.inf:  # aim at the crossing
             share = np.log(above / tolerance) / np.log(above / below)
             # A little to the side that was guessed last, so that the interval closes from both.
-            middle = int(np.clip(low * (high / low) ** share + turn % 2, low + 1, high - 1))
+            aside = 1 + int(0.4 * PRECISION * high)
+            guess = low * (high / low) ** share + (aside if turn % 2 else -aside)
+            middle = int(np.clip(guess, low + 1, high - 1))
         turn += 1
         error = terms.over_queries(errors.again(middle))
         if error <= tolerance:
@@ -82,7 +92,7 @@ def typical_tokens(
     if not errors[0].drawn:
         return certified, True
     if errors[0].scheme != "sample":
-        needed = _over_texts(errors, terms, terms.typical, precision=0.03)
+        needed = _over_texts(errors, terms, terms.typical)
         return (int(needed) if needed <= context else None), True
     found = [_normal(queries, terms) for queries in texts]
     needed = max(tokens for tokens, _ in found)

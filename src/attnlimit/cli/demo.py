@@ -11,8 +11,6 @@ from attnlimit.cli.model_options import AsJson, ModelOptions, RunOptions
 from attnlimit.cli.model_run import run_model, show_run, write_results
 from attnlimit.cli.options import with_options
 
-TEXTS = [f"wikipedia:{title}" for title in ("Anarchism", "Alabama", "Achilles", "Aristotle")]
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to the root."""
@@ -26,9 +24,8 @@ def demo(
 ) -> None:
     """Predict, measure and budget every head of MiniLM on an article, and write the report.
 
-    Three more articles go into the budgets, so that they hold for the next one too. Stopped and
-    started again, it goes on where it was.
+    Stopped and started again, it goes on where it was.
     """
-    folder = run_model(ModelOptions(text=TEXTS), how, replicates=100, shown=not json)
+    folder = run_model(ModelOptions(), how, replicates=100, shown=not json)
     page, budget = write_results(folder, report)
     show_run(folder, page, budget, json=json)

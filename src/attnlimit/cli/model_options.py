@@ -24,11 +24,13 @@ class ModelOptions:
         list[str],
         typer.Option(
             "--text",
-            help="wikipedia:TITLE, a file, a folder, or - for standard input. Repeat it to plan "
-            "for the next text, not only for one.",
+            help="wikipedia:TITLE, a file, a folder, or - for standard input; may be repeated.",
         ),
     ] = field(default_factory=lambda: ["wikipedia:Anarchism"])
-    tokens: Annotated[int, typer.Option("--tokens", help="How many tokens of each text.")] = 512
+    tokens: Annotated[int, typer.Option("--tokens", help="Context: tokens of a stretch.")] = 512
+    parts: Annotated[
+        int, typer.Option("--parts", help="Stretches of each text that budgets are planned on.")
+    ] = 4
     epsilon: Annotated[float, typer.Option("--epsilon", help="Relative error.")] = 0.1
     delta: Annotated[float, typer.Option("--delta", help="Chance of missing it.")] = 0.05
     quantile: Annotated[float, typer.Option("--quantile", help="Share of queries covered.")] = 0.99

@@ -26,6 +26,7 @@ def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: b
         asked.model,
         *asked.text,
         tokens=asked.tokens,
+        parts=asked.parts,
         terms=asked.terms,
         layers=asked.layer,
         replicates=replicates,

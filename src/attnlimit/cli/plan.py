@@ -31,7 +31,12 @@ def plan(
     from attnlimit.experiments.model import captures_for, model_config, source_of
 
     config = model_config(
-        asked.model, *asked.text, tokens=asked.tokens, terms=asked.terms, layers=asked.layer
+        asked.model,
+        *asked.text,
+        tokens=asked.tokens,
+        parts=asked.parts,
+        terms=asked.terms,
+        layers=asked.layer,
     )
     with progress_bar("heads", shown=not json) as progress:
         found = plan_budgets(
@@ -51,7 +56,7 @@ def plan(
     doubtful = [f"{head.layer}.{head.head}" for head in found.heads if head.varies]
     if doubtful:
         names = ", ".join(doubtful)
-        screen.print(f"  layer.head not to be trusted elsewhere: {names}", soft_wrap=True)
+        screen.print(f"  layer.head that vary from text to text: {names}", soft_wrap=True)
     for factor in FACTORS:
         cheapest = [
             min(tokens for tokens in head.longer[factor].values() if tokens is not None)

@@ -29,6 +29,7 @@ NAME = "model"
 TITLE = "Every head of a model on a text: error against n, budgets, influence"
 SHOWN = 16
 FEWEST = 8
+PARTS = 4
 PROMISE_DRAWS = 20
 PROMISE_QUERIES = 64
 
@@ -38,6 +39,7 @@ def model_config(
     text: str = "wikipedia:Anarchism",
     *others: str,
     tokens: int = 512,
+    parts: int = PARTS,
     terms: Terms | None = None,
     layers: Sequence[int] | None = None,
     replicates: int = 100,
@@ -45,8 +47,9 @@ def model_config(
 ) -> Config:
     """Configuration of a run on the first `tokens` tokens of `text`, which it records as ids.
 
-    Budgets are planned on `others` too. A budget belongs to a context, so that all texts are cut
-    to the length of the shortest.
+    Budgets are planned on more than those: on the next stretches of `text`, up to `parts` in all,
+    and on as many of each of `others`. A budget belongs to a context, so that all stretches have
+    one length, that of the shortest text if it has fewer than `tokens`.
     """
     if len({text, *others}) <= len(others):
         raise BadInput("The same text is given twice; each one counts as another text.")
@@ -59,7 +62,12 @@ def model_config(
         )
     texts = [_text(loaded, source) for source in (text, *others)]
     length = min(length, *(len(one["ids"]) for one in texts))
-    shown, *more = ({**one, "ids": _cut(loaded, one["ids"], length)} for one in texts)
+    wanted_parts = checks.count(parts, "parts", smallest=1)
+    shown, *more = (
+        {**one, "ids": ids, "part": part}
+        for one in texts
+        for part, ids in enumerate(_stretches(loaded, one["ids"], length, wanted_parts))
+    )
     depth = int(loaded.model.config.num_hidden_layers)
     chosen = list(range(depth)) if layers is None else sorted({_layer(k, depth) for k in layers})
     wanted = Terms() if terms is None else terms
@@ -103,10 +111,14 @@ def _text(loaded: LoadedModel, source: str) -> Config:
     }
 
 
-def _cut(loaded: LoadedModel, ids: list[int], length: int) -> list[int]:
-    if len(ids) <= length or loaded.causal:
-        return ids[:length]
-    return [*ids[: length - 1], ids[-1]]  # an encoder's text ends with its separator
+def _stretches(loaded: LoadedModel, ids: list[int], length: int, parts: int) -> list[list[int]]:
+    """Cut a text into whole stretches, each begun and ended by the text's special tokens."""
+    special = set(loaded.tokenizer.all_special_ids) if loaded.tokenizer is not None else set()
+    start, end = (ids[:1] if ids[0] in special else []), (ids[-1:] if ids[-1] in special else [])
+    body = ids[len(start) : len(ids) - len(end)]
+    width = length - len(start) - len(end)
+    count = min(parts, max(1, len(body) // width))
+    return [[*start, *body[k * width : (k + 1) * width], *end] for k in range(count)]
 
 
 @lru_cache(maxsize=1)
@@ -126,7 +138,9 @@ def captures_for(config: Config) -> tuple[Capture, ...]:
 def source_of(config: Config) -> dict[str, Any]:
     """What a plan says of where it comes from."""
     found = {key: config[key] for key in ("model", "weights", "text", "tokens")}
-    return {**found, "others": [other["text"] for other in config["others"]]}
+    stretches = [[config["text"], config["part"]]]
+    stretches += [[other["text"], other["part"]] for other in config["others"]]
+    return {**found, "stretches": stretches}
 
 
 def _config(paper: bool) -> Config:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,8 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
     answer = (
         f"{len(frame) - stuck} of {len(frame)} heads can do with half of the text or less, if each "
         f"is thinned in its own way; the smallest budget is {frame.tokens.min()} tokens, the "
-        f"largest {frame.tokens.max()}. {stuck} heads cannot be thinned by half."
+        f"largest {frame.tokens.max()}. {stuck} heads cannot be thinned by half. "
+        f"{_transfer_says(plan)}"
     )
     cards = [
         (median, f"tokens of {context} for the median head, certified"),
@@ -49,6 +51,7 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
         ),
         (f"{memory.stored / memory.full:.0%}", "must be stored if tokens are dropped for good"),
         (f"{kept:.1%}", f"of draws measured at budget stay within {plan.terms.epsilon:.0%}"),
+        *_transfer_card(plan),
         (
             f"{gap.error.abs().median():.1%}",
             f"median distance of the exact law from {len(gap)} measured points",
@@ -59,6 +62,7 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
         eyebrow=escape(
             f"attnlimit · {config['model']} on {title} · {context} tokens · "
             f"{len(config['layers'])} layers × {config['heads']} heads"
+            + (f" · budgets from {plan.texts} stretches" if plan.texts > 1 else "")
         ),
         sentence=escape(sentence),
         answer=escape(answer),
@@ -76,7 +80,7 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
         footer=escape(
             f"Weights: {config['model']} ({config['weights_licence']}), sha256 "
             f"{config['weights'][:16]}…{''.join('; ' + note for note in config['notes'])}. "
-            f"Text: {config['text_source']} ({config['text_licence']}). "
+            f"Text: {config['text_source']} ({config['text_licence']}){_others(config)}. "
             "Budgets hold for the head's own output given its inputs; errors of thinned layers add "
             "up on the way through a model."
         ),
@@ -97,7 +101,7 @@ def page_data(config: dict[str, Any], curves: pd.DataFrame, plan: Plan) -> dict[
         "heads": config["heads"],
         "tokens": tokens,
         "pieces": pieces(tokens),
-        "local": "window around the query" if full else "first 4 + recent",
+        "local": "first 4 + around the query" if full else "first 4 + recent",
         "cells": cells,
         # A head in the middle of the pack says more than the first one.
         "chosen": int(np.argsort(tightest, kind="stable")[len(tightest) // 4]),
@@ -127,6 +131,9 @@ def _cell(part: pd.DataFrame) -> dict[str, Any]:
         "effective": budget["effective_tokens"],
         "sink": budget["sink"],
         "sinkWeight": budget["sink_weight"],
+        "byText": budget["by_text"],
+        "heldOut": budget["held_out"],
+        "varies": budget["varies"],
         "promise": part[part.part == "promise"].value.iloc[0],
         "schemes": budget["schemes"],
         "longer": budget["extrapolated"],
@@ -160,6 +167,34 @@ def pieces(tokens: list[str]) -> list[str]:
     if any("Ġ" in token or "▁" in token for token in tokens):
         return [token.translate(marks) for token in tokens]
     return [f" {token}" for token in tokens]
+
+
+def _transfer_says(plan: Plan) -> str:
+    if plan.texts == 1:
+        return "Budgets come from these tokens alone: how much other texts need is not known."
+    doubtful = sum(bool(head.varies) for head in plan.heads)
+    return (
+        f"Budgets are planned on {plan.texts} stretches of text, with a margin for the next one; "
+        f"{doubtful} heads vary so much that a plan without one of them fails there."
+    )
+
+
+def _transfer_card(plan: Plan) -> list[tuple[str, str]]:
+    if plan.texts == 1:
+        return []
+    steady = sum(not head.varies for head in plan.heads)
+    return [
+        (
+            f"{steady} / {len(plan.heads)}",
+            "heads whose budget holds on a stretch of text it was planned without",
+        )
+    ]
+
+
+def _others(config: dict[str, Any]) -> str:
+    names = dict.fromkeys(other["text"] for other in config["others"])
+    more = [name.removeprefix("wikipedia:") for name in names if name != config["text"]]
+    return f"; budgets also from {', '.join(more)}" if more else ""
 
 
 def _schemes_say(frame: pd.DataFrame, plan: Plan) -> str:
@@ -207,7 +242,13 @@ def _layer_table(plan: Plan, curves: pd.DataFrame) -> pd.DataFrame:
 
 
 def _commands(config: dict[str, Any]) -> str:
-    options = f"--model {config['model']} --text {config['text']!r} --tokens {config['tokens']}"
+    stretches = [config, *config["others"]]
+    texts = dict.fromkeys(one["text"] for one in stretches)
+    named = " ".join(f"--text {quote(text)}" for text in texts)
+    parts = 1 + max(one["part"] for one in stretches)
+    options = (
+        f"--model {quote(config['model'])} {named} --tokens {config['tokens']} --parts {parts}"
+    )
     promise = f"--epsilon {config['epsilon']:g} --delta {config['delta']:g}"
     return (
         f"attnlimit measure {options} {promise} --seed {config['seed']}\n"

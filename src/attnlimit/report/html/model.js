@@ -32,33 +32,57 @@ const luminance = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b) / 255;
 const hex = (colour) => [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
 const place = (cell) => `layer ${cell.layer}, head ${cell.head}`;
 const says = (c) => `${place(c)}: ${c.tokens} of ${DATA.context} tokens by ${c.scheme}; horizon ` +
-  `${short(c.horizon)}; ${c.kind}; ${percent(c.frozen)} of queries frozen`;
+  `${short(c.horizon)}; ${c.kind}; ${percent(c.frozen)} of queries frozen` +
+  (c.varies ? "; varies from text to text" : "");
 
+// A model with more layers than heads lies on its side where there is room for it.
+const wide = matchMedia("(min-width: 900px)");
+const across = () => ROWS > COLUMNS && wide.matches;
+function layMap() {
+  const sideways = across();
+  const [rows, columns] = sideways ? [COLUMNS, ROWS] : [ROWS, COLUMNS];
+  const map = byId("map");
+  map.style.gridTemplateColumns = `28px repeat(${columns}, minmax(22px, 1fr))`;
+  map.style.gridTemplateRows = `20px repeat(${rows}, auto)`;
+  map.querySelectorAll("[data-layer]").forEach((node) => {
+    const [layer, head] = [Number(node.dataset.layer), Number(node.dataset.head)];
+    node.style.gridRow = (sideways ? head : layer) + 2;
+    node.style.gridColumn = (sideways ? layer : head) + 2;
+  });
+  byId("map-way").textContent = sideways ? "layers across, heads downwards" : "layers downwards, heads across";
+}
 function buildMap() {
   const map = byId("map");
-  map.style.gridTemplateColumns = `28px repeat(${COLUMNS}, minmax(22px, 1fr))`;
-  map.append(make("span", "", "label"));
-  for (let head = 0; head < COLUMNS; head++) map.append(make("span", String(head), "label"));
+  const add = (node, layer, head) => {
+    Object.assign(node.dataset, { layer, head });
+    map.append(node);
+  };
+  DATA.layers.forEach((layer, row) => add(make("span", String(layer), "label"), row, -1));
+  for (let head = 0; head < COLUMNS; head++) add(make("span", String(head), "label"), -1, head);
   CELLS.forEach((cell, index) => {
-    if (index % COLUMNS === 0) map.append(make("span", String(cell.layer), "label"));
     const button = make("button");
     button.type = "button";
     button.dataset.index = index;
     button.addEventListener("click", () => choose(index));
     button.addEventListener("mouseenter", () => { byId("hint").textContent = says(cell); });
     button.addEventListener("focus", () => { byId("hint").textContent = says(cell); });
-    map.append(button);
+    add(button, Math.floor(index / COLUMNS), index % COLUMNS);
   });
+  layMap();
+  wide.addEventListener("change", layMap);
   map.addEventListener("keydown", (event) => {
-    const step = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -COLUMNS, ArrowDown: COLUMNS }[event.key];
     const from = Number(event.target.dataset.index);
     if (Number.isNaN(from)) return;
-    let next = step === undefined ? null : from + step;
-    if (event.key === "Home") next = from - (from % COLUMNS);
-    if (event.key === "End") next = from - (from % COLUMNS) + COLUMNS - 1;
-    if (next === null || next < 0 || next >= CELLS.length) return;
+    let [row, column] = [Math.floor(from / COLUMNS), from % COLUMNS];
+    const [down, right] = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0],
+      Home: [0, -Infinity], End: [0, Infinity] }[event.key] || [0, 0];
+    if (!down && !right) return;
+    const clip = (value, count) => Math.min(count - 1, Math.max(0, value));
+    row = clip(row + (across() ? right : down), ROWS);
+    column = clip(column + (across() ? down : right), COLUMNS);
     event.preventDefault();
     const buttons = map.querySelectorAll("button");
+    const next = row * COLUMNS + column;
     buttons[from].tabIndex = -1;
     buttons[next].tabIndex = 0;
     buttons[next].focus();
@@ -127,7 +151,9 @@ const vertical = (x, text, dash) => ({
 function drawHead() {
   const c = CELLS[chosen];
   byId("head-title").textContent = `Layer ${c.layer}, head ${c.head}: ${c.kind}`;
-  byId("head-says").textContent = `${c.thinnable ? "Keep" : "Cannot be thinned by half: keep"} ${c.keep}.`;
+  byId("head-says").textContent = `${c.thinnable ? "Keep" : "Cannot be thinned by half: keep"} ${c.keep}.` +
+    (c.varies ? " Varies from text to text: planned without one of its stretches, the budget fails there; it has a margin for " +
+      "that, but no certificate." : "");
   const facts = [
     ["certified tokens", `${c.tokens} of ${DATA.context}`], ["best scheme", SCHEMES[c.scheme][2]],
     ["horizon H", short(c.horizon)], ["spread of scores", short(c.std)],
@@ -135,6 +161,10 @@ function drawHead() {
     ["largest weight on", `${DATA.tokens[c.sink]} (${percent(c.sinkWeight)})`],
     [`within ${short(DATA.epsilon)}, measured`, percent(c.promise, 1)],
   ];
+  if (c.heldOut !== null) {
+    facts.push(["needed, by stretch", c.byText.join(", ")],
+      ["planned without one", `${percent(c.heldOut)} of queries`]);
+  }
   byId("facts").replaceChildren(...facts.map(([term, value]) => {
     const box = make("div");
     box.append(make("dt", term), make("dd", value));
@@ -201,7 +231,7 @@ function drawTable(c) {
   const rows = Object.entries(c.schemes).map(([name, s]) => {
     const row = make("tr", undefined, name === c.scheme ? "best" : "");
     const long = (key) => {
-      if (!(name in c.longer[key])) return "–";
+      if (c.longer[key][name] === null) return "not extrapolated";
       const all = parseInt(key, 10) * DATA.context;
       return c.longer[key][name] >= all ? `all ${short(all)}` : `≈ ${short(c.longer[key][name])}`;
     };
