@@ -74,7 +74,7 @@ def _compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
             sharpness[kind] = schedule_error(head, tokens, query, n, kind=kind).lam
     law = hardmax_error(head, tokens, query, n)
     rows = []
-    for draw, child in enumerate(seed.spawn(shard["draws"])):
+    for draw, child in enumerate(seed.spawn(shard["draws"]), shard.get("first", 0)):
         keys = tokens.sample(int(n[-1]), np.random.default_rng(child))
         scores = keys @ head.tilts(query)
         for name, factors in sharpness.items():

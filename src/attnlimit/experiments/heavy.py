@@ -82,11 +82,11 @@ def _stable(shard: Shard, n: NDArray[np.int64], seed: np.random.SeedSequence) ->
 
 
 def _frozen(shard: Shard, n: NDArray[np.int64], seed: np.random.SeedSequence) -> pd.DataFrame:
-    rng = np.random.default_rng(seed)
     rows = []
-    for size in n:
-        for _ in range(shard["draws"]):
-            keys = rng.standard_normal(int(size))
+    for child in seed.spawn(shard["draws"]):
+        drawn = np.random.default_rng(child).standard_normal(int(n[-1]))
+        for size in n:
+            keys = drawn[:size]
             for sigma in shard["sigmas"]:
                 weights = np.exp(sigma * (keys - keys.max()))
                 share = float((weights**2).sum() / weights.sum() ** 2)
@@ -96,26 +96,22 @@ def _frozen(shard: Shard, n: NDArray[np.int64], seed: np.random.SeedSequence) ->
 
 def _laplace(shard: Shard, n: NDArray[np.int64], seed: np.random.SeedSequence) -> pd.DataFrame:
     """Outputs themselves: where the limit does not exist there is nothing to subtract."""
-    rng, tilts = np.random.default_rng(seed), np.asarray(shard["tilts"])
-    tokens = Laplace(1)
+    tilts, tokens = np.asarray(shard["tilts"]), Laplace(1)
+    queries = torch.from_numpy(tilts[None, :, None]).float()
     parts = []
-    for _ in range(shard["draws"] // 50):
-        drawn = np.stack([tokens.sample(int(n[-1]), rng) for _ in range(50)])
-        keys = torch.from_numpy(drawn).float()
-        queries = torch.from_numpy(np.broadcast_to(tilts[:, None], (50, len(tilts), 1)).copy())
-        outputs = prefix_outputs(queries.float(), keys, n.tolist(), [len(tilts)] * len(n))
-        for size, output in zip(n, outputs, strict=True):
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "kind": "laplace",
-                        "parameter": np.tile(tilts, 50),
-                        "n": size,
-                        "value": output[..., 0].numpy().ravel(),
-                    }
-                )
-            )
-    return pd.concat(parts, ignore_index=True)
+    for child in seed.spawn(shard["draws"]):
+        drawn = tokens.sample(int(n[-1]), np.random.default_rng(child))
+        keys = torch.from_numpy(drawn[None]).float()
+        outputs = prefix_outputs(queries, keys, n.tolist(), [len(tilts)] * len(n))
+        parts.append(torch.cat(list(outputs), dim=1)[0, :, 0].numpy())
+    return pd.DataFrame(
+        {
+            "kind": "laplace",
+            "parameter": np.tile(tilts, shard["draws"] * len(n)),
+            "n": np.tile(np.repeat(n, len(tilts)), shard["draws"]),
+            "value": np.concatenate(parts),
+        }
+    )
 
 
 def tail_ratio(values: Array) -> tuple[float, float]:

@@ -87,7 +87,9 @@ class GaussianFeatures:
         weights = np.exp(squares @ self.exponents.double().numpy() / 2)
         sizes = squares @ self.sizes.T
         largest = (weights**2 * sizes).max(axis=0)
-        lengths = squares @ np.stack([np.diag(metric) for metric in self.lengths.double().numpy()]).T
+        lengths = (
+            squares @ np.stack([np.diag(metric) for metric in self.lengths.double().numpy()]).T
+        )
         products = weights[:, 1:, None] * lengths[:, None, :]
         scalars = np.concatenate([products.reshape(dim + 1, -1), weights[:, 2:]], axis=1)
         departures = ((scalars - self.scalar_means) ** 2).max(axis=0)
@@ -99,23 +101,23 @@ class GaussianFeatures:
     def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Sum the features over tokens, weights in float32 and sums in float64.
 
-        A draw at a time: its last bit must not depend on the draws beside it.
+        Draw by draw: a product of matrices of another shape may differ in its last bit.
         """
-        vectors, scalars = zip(*map(self._sums, keys.split(1)), strict=True)
-        return torch.cat(vectors), torch.cat(scalars)
+        vectors, scalars = zip(*map(self._sums, keys), strict=True)
+        return torch.stack(vectors), torch.stack(scalars)
 
     def _sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         centred = keys - self.mean
         coordinates = centred @ self.whiten
         weights = torch.exp(coordinates**2 @ self.exponents / 2)
-        weighted = weights.double().transpose(1, 2) @ centred.double()
-        vectors = torch.einsum("bjd,jvd->bjv", weighted, self.maps)
+        weighted = weights.double().T @ centred.double()
+        vectors = (self.maps @ weighted[:, :, None])[:, :, 0]
         squares = torch.stack(
             [((coordinates @ metric) * coordinates).sum(-1) for metric in self.lengths], dim=-1
         )
-        distinct = weights[..., 1:].double()
-        products = distinct.transpose(1, 2) @ squares.double()
-        return vectors, torch.cat([products.flatten(1), distinct[..., 1:].sum(1)], dim=1)
+        distinct = weights[:, 1:].double()
+        products = distinct.T @ squares.double()
+        return vectors, torch.cat([products.flatten(), distinct[:, 1:].sum(0)])
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,14 @@ class Prefix:
         return self.outputs.shape[1]
 
 
+def times(stack: Tensor, matrix: Tensor) -> Tensor:
+    """Multiply each matrix of a stack (B, m, k) by the same (k, l), one product a draw.
+
+    Folded into a single product, the last bit would depend on how many draws there are.
+    """
+    return torch.bmm(stack, matrix.expand(len(stack), -1, -1))
+
+
 def paired(first: Tensor, second: Tensor, n: int) -> Tensor:
     """Estimate <mean first, mean second> over all n tokens from the q rows given (B, q, v).
 
@@ -142,7 +150,7 @@ class CovarianceEstimator:
         if self.linear:
             moved = torch.zeros_like(gap[:, :1, :1])
             for left, right in self.linear:
-                moved = moved + left @ gap @ right
+                moved = moved + times(left @ gap, right)
             columns.append((moved**2).sum((1, 2)) - self.square_mean / prefix.n)
         if prefix.asked < prefix.n:
             asked = prefix.second_asked - prefix.second

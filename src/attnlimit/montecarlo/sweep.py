@@ -25,6 +25,7 @@ from attnlimit.montecarlo.estimators import (
     mean_square,
     mean_zeros,
     moment_square,
+    times,
 )
 from attnlimit.montecarlo.reference import (
     Moment,
@@ -188,7 +189,7 @@ def _prefixes(
         known = keys[:, :count].double()
         yield Prefix(
             n=size,
-            outputs=outputs @ value - mean,
+            outputs=times(outputs, value) - mean,
             limits=limits[:, :count],
             limit_mean=means[:, 0],
             features=means * used[:, None],
