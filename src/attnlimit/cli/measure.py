@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.cli.model_options import AsJson, ModelOptions, RunOptions
+from attnlimit.cli.model_options import AsJson, ModelOptions
 from attnlimit.cli.model_run import run_model, show_run, write_results
 from attnlimit.cli.options import with_options
+from attnlimit.cli.where import RunOptions
 
 
 def register(app: typer.Typer) -> None:

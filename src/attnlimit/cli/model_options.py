@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -42,16 +41,3 @@ class ModelOptions:
     def terms(self) -> Terms:
         """The promise that is asked for."""
         return Terms(self.epsilon, self.delta, self.quantile)
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Where a run goes and who does its work."""
-
-    seed: Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")] = 0
-    out: Annotated[Path, typer.Option("--out", help="Folder that run folders go in.")] = Path(
-        "runs"
-    )
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; one a core by default.")
-    ] = None

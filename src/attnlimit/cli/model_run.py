@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from attnlimit import checks
-from attnlimit.cli.model_options import ModelOptions, RunOptions
-from attnlimit.cli.show import console, print_json, print_table, progress_bar
+from attnlimit.cli.model_options import ModelOptions
+from attnlimit.cli.run_view import run_view
+from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.cli.where import RunOptions
 
 
 def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: bool) -> Any:
     """Run a model on its texts, or find the finished run; return the folder."""
     from attnlimit.experiments import load
     from attnlimit.experiments.model import NAME, model_config
-    from attnlimit.runs import LocalProcesses, execute
+    from attnlimit.runs import execute
 
-    processes = checks.count(
-        how.workers if how.workers is not None else os.cpu_count() or 1, "--workers", smallest=1
-    )
+    executor = how.executor()
     config = model_config(
         asked.model,
         *asked.text,
@@ -32,13 +30,13 @@ def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: b
         replicates=replicates,
         seed=how.seed,
     )
-    with progress_bar("heads", shown=shown) as move:
+    with run_view("heads", shown=shown) as progress:
         return execute(
             load(NAME),
             config,
             how.out,
-            executor=LocalProcesses(processes),
-            progress=lambda status: move(status.done, status.total),
+            executor=executor,
+            progress=progress,
             weights=config["weights"],
         )
 
