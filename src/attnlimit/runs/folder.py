@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,13 +10,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-import pyarrow
-import pyarrow.parquet
 from filelock import FileLock, Timeout
 
 import attnlimit
 from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.runs.files import TEMPORARY_SUFFIX, digest, write_atomically
+from attnlimit.runs.reading import (
+    MOST_TABLE,
+    Damaged,
+    read_bytes,
+    read_json,
+    read_record,
+    read_table,
+)
 from attnlimit.runs.task import to_parquet
 from attnlimit.runs.versions import versions
 
@@ -30,12 +35,11 @@ class FolderBusy(AttnlimitError):
 
 def run_key(name: str, config: dict[str, Any], weights: str | None = None) -> str:
     """Hash of everything a result depends on: experiment, configuration, package and weights."""
-    identity = {
-        "experiment": name,
-        "config": config,
-        "version": attnlimit.__version__,
-        "weights": weights,
-    }
+    return _key(name, config, attnlimit.__version__, weights)
+
+
+def _key(name: str, config: dict[str, Any], version: str | None, weights: str | None) -> str:
+    identity = {"experiment": name, "config": config, "version": version, "weights": weights}
     try:
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -62,7 +66,7 @@ class RunFolder:
         folder = cls(root / f"{name}-{key[:KEY_LENGTH]}")
         record = folder.path / "run.json"
         if record.exists():
-            if folder.record()["key"] != key:
+            if read_record(folder.file("run.json"))["key"] != key:
                 raise BadInput(
                     f"{folder.path} holds another run; remove it or choose another --out."
                 )
@@ -90,18 +94,17 @@ class RunFolder:
         return cls(path)
 
     def record(self) -> dict[str, Any]:
-        """Return what `run.json` says."""
-        try:
-            content = json.loads((self.path / "run.json").read_bytes())
-            if not isinstance(content, dict) or not {"experiment", "key", "config"} <= set(content):
-                raise ValueError("it has no experiment, key and config")
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{self.path / 'run.json'} is damaged: {error}.") from None
-        return content
+        """Return what `run.json` says; its key tells whether that is what was written."""
+        path = self.file("run.json")
+        said = read_record(path)
+        key = _key(said["experiment"], said["config"], said.get("version"), said.get("weights"))
+        if said["key"] != key:
+            raise Damaged(f"{path} is damaged: its key is not that of its configuration.")
+        return said
 
     def lock(self) -> FileLock:
         """Take the folder for this process, or raise `FolderBusy`; also released by a crash."""
-        lock = FileLock(self.path / ".lock")
+        lock = FileLock(self.file(".lock"))
         try:
             lock.acquire(timeout=0)
         except Timeout:
@@ -109,13 +112,17 @@ class RunFolder:
                 f"Another process is writing {self.path}; wait for it or choose another --out."
             ) from None
         for leftover in self.path.rglob(f"*{TEMPORARY_SUFFIX}"):
-            leftover.unlink(missing_ok=True)
+            if not leftover.is_dir():
+                leftover.unlink(missing_ok=True)
         return lock
 
     def file(self, name: str) -> Path:
         """Return the path of `name` inside the folder; a name that leads out of it is refused."""
         root = self.path.resolve()
-        path = (root / name).resolve()  # links included
+        try:
+            path = (root / name).resolve()  # links included
+        except (OSError, ValueError):  # a loop of links, a zero byte
+            path = root
         if root not in path.parents:
             raise BadInput(f"{name!r} leads out of the run folder {self.path}.")
         return path
@@ -140,8 +147,8 @@ class RunFolder:
         if content is None:
             return None
         try:
-            return pd.read_parquet(io.BytesIO(content))
-        except (OSError, ValueError, pyarrow.ArrowException):
+            return read_table(content, f"Shard {index}")
+        except Damaged:
             return None
 
     def survey(self, shards: int) -> Iterator[tuple[int, Literal["whole", "damaged"]]]:
@@ -154,8 +161,8 @@ class RunFolder:
     def _shard(self, index: int) -> bytes | None:
         name = f"shards/{index:05d}"
         try:
-            content = self.file(f"{name}.parquet").read_bytes()
-            note = json.loads(self.file(f"{name}.json").read_bytes())
+            content = read_bytes(self.file(f"{name}.parquet"), MOST_TABLE)
+            note = read_json(self.file(f"{name}.json"))
         except (OSError, ValueError):
             return None
         whole = isinstance(note, dict) and note.get("sha256") == digest(content)
@@ -172,16 +179,21 @@ class RunFolder:
 
     def curves(self) -> pd.DataFrame:
         """Return the finished result."""
-        path = self.path / "curves.parquet"
-        if not self.finished:
+        path = self.file("curves.parquet")
+        if not path.exists():
             raise BadInput(f"{self.path} is not finished; run its command again to resume it.")
-        return pd.read_parquet(path)
+        try:
+            return read_table(read_bytes(path, MOST_TABLE), str(path))
+        except (OSError, ValueError) as error:
+            raise Damaged(
+                f"{str(error).rstrip('.')}; run its command again to make it from its shards."
+            ) from None
 
     @property
     def finished(self) -> bool:
         """Whether the result is there and can be read."""
         try:
-            pyarrow.parquet.read_metadata(self.path / "curves.parquet")
-        except (OSError, pyarrow.ArrowException):
+            self.curves()
+        except BadInput:
             return False
         return True

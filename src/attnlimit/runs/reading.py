@@ -70,14 +70,14 @@ def read_record(path: Path) -> dict[str, Any]:
 def read_table(content: bytes, name: str) -> pd.DataFrame:
     """Read a parquet file; one that would unpack to more than a run writes is refused."""
     try:
-        file = pyarrow.parquet.ParquetFile(io.BytesIO(content))
-        groups = [file.metadata.row_group(k) for k in range(file.metadata.num_row_groups)]
-        columns = [group.column(k) for group in groups for k in range(group.num_columns)]
-        size = sum(column.total_uncompressed_size for column in columns)
-        values = sum(column.num_values for column in columns)
-        if max(values, file.metadata.num_rows) > MOST_VALUES or size > MOST_TABLE:
+        # Row groups only: asking pyarrow 26 for a damaged column's metadata ends the process.
+        said = pyarrow.parquet.read_metadata(io.BytesIO(content))
+        groups = [said.row_group(k) for k in range(said.num_row_groups)]
+        values = sum(abs(group.num_rows) for group in groups) * max(1, said.num_columns)
+        size = sum(abs(group.total_byte_size) for group in groups)
+        if max(values, said.num_rows) > MOST_VALUES or size > MOST_TABLE:
             raise ValueError(f"it unpacks to {values:.3g} values")
-        table = pd.read_parquet(io.BytesIO(content))
+        table = pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
         table.columns = [_text(column) for column in table.columns]
     except MemoryError:
         raise

@@ -80,7 +80,7 @@ class Outcome:
 def to_parquet(frame: pd.DataFrame) -> bytes:
     """Return a table as the bytes of a parquet file."""
     buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False)
+    frame.to_parquet(buffer, index=False, write_page_checksum=True)
     return buffer.getvalue()
 
 
