@@ -27,9 +27,9 @@ def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         raise ZeroDivisionError("nothing to divide by")
     if shard["number"] in shard.get("kills", []):
         os.kill(os.getpid(), signal.SIGKILL)
-    if shard["number"] in shard.get("kills_above", {}).get("shards", []):
-        if shard["draws"] > shard["kills_above"]["draws"]:
-            os.kill(os.getpid(), signal.SIGKILL)
+    above = shard.get("kills_above", {"shards": [], "draws": 0})
+    if shard["number"] in above["shards"] and shard["draws"] > above["draws"]:
+        os.kill(os.getpid(), signal.SIGKILL)
     if "megabytes" in shard:
         held = np.ones((shard["draws"], shard["megabytes"], 1 << 17))
         time.sleep(1.0)  # long enough for somebody to look at the memory

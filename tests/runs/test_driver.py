@@ -9,10 +9,10 @@ import threading
 import time
 from dataclasses import replace
 
-import faulty
 import numpy as np
 import pytest
 
+import faulty
 from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.experiments import load
 from attnlimit.runs import (
@@ -25,8 +25,8 @@ from attnlimit.runs import (
     ShardsSetAside,
     execute,
 )
+from run_checks import SMALL, contents, messages_of
 
-CONFIG = {"seed": 3, "horizons": [0.5, 1.5], "n": [20, 60], "replicates": 40, "block": 4}
 SCRIPT = """
 import sys
 from pathlib import Path
@@ -36,12 +36,6 @@ config, root, workers = {config!r}, Path(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
 execute(load("clt"), config, root, executor=LocalProcesses(workers) if workers else InProcess())
 """
-
-
-def contents(folder):
-    """Bytes of the results; notes on time differ from run to run."""
-    names = sorted(folder.path.rglob("*.parquet"))
-    return {path.relative_to(folder.path).as_posix(): path.read_bytes() for path in names}
 
 
 class Backwards(InProcess):
@@ -66,7 +60,7 @@ class StopsAfter(InProcess):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    return contents(execute(load("clt"), CONFIG, tmp_path_factory.mktemp("whole")))
+    return contents(execute(load("clt"), SMALL, tmp_path_factory.mktemp("whole")))
 
 
 def faulty_run(root, executor=None, progress=None, **config):
@@ -74,30 +68,24 @@ def faulty_run(root, executor=None, progress=None, **config):
     return execute(faulty.EXPERIMENT, config, root, executor=executor, progress=progress)
 
 
-def messages_of(run, *arguments, **options):
-    said = []
-    run(*arguments, progress=lambda status: said.append(status.message), **options)
-    return [message for message in said if message]
-
-
 def test_order_does_not_matter(tmp_path, whole):
-    assert contents(execute(load("clt"), CONFIG, tmp_path, executor=Backwards())) == whole
+    assert contents(execute(load("clt"), SMALL, tmp_path, executor=Backwards())) == whole
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_workers_do_not_matter(tmp_path, whole, workers):
-    folder = execute(load("clt"), CONFIG, tmp_path, executor=LocalProcesses(workers))
+    folder = execute(load("clt"), SMALL, tmp_path, executor=LocalProcesses(workers))
     assert contents(folder) == whole
 
 
 def test_interruption_keeps_what_was_done_and_says_how_to_resume(tmp_path, whole):
     seen = []
     with pytest.raises(Interrupted, match=r"3 of 20 shards.*same command again"):
-        execute(load("clt"), CONFIG, tmp_path, executor=StopsAfter(3))
+        execute(load("clt"), SMALL, tmp_path, executor=StopsAfter(3))
     folder = execute(
         load("clt"),
-        CONFIG,
+        SMALL,
         tmp_path,
         progress=lambda status: seen.append((status.done, status.total)),
     )
@@ -109,29 +97,29 @@ def test_interruption_keeps_what_was_done_and_says_how_to_resume(tmp_path, whole
 @pytest.mark.parametrize("damage", [b"noise", b""])
 def test_a_damaged_shard_is_computed_again_and_reported(tmp_path, whole, damage):
     with pytest.raises(Interrupted):
-        execute(load("clt"), CONFIG, tmp_path, executor=StopsAfter(5))
+        execute(load("clt"), SMALL, tmp_path, executor=StopsAfter(5))
     next(tmp_path.rglob("00002.parquet")).write_bytes(damage)
-    said = messages_of(execute, load("clt"), CONFIG, tmp_path)
+    said = messages_of(execute, load("clt"), SMALL, tmp_path)
     assert said == ["shard 2: its file is damaged; computing it again."]
     assert contents(RunFolder(next(tmp_path.glob("clt-*")))) == whole
 
 
 def test_a_finished_run_is_not_computed_again(tmp_path):
-    first = execute(load("clt"), CONFIG, tmp_path)
+    first = execute(load("clt"), SMALL, tmp_path)
     stamp = (first.path / "curves.parquet").stat().st_mtime_ns
-    again = execute(load("clt"), CONFIG, tmp_path, executor=StopsAfter(0))
+    again = execute(load("clt"), SMALL, tmp_path, executor=StopsAfter(0))
     assert (again.path / "curves.parquet").stat().st_mtime_ns == stamp
 
 
 def test_a_damaged_result_is_combined_again(tmp_path, whole):
-    folder = execute(load("clt"), CONFIG, tmp_path)
+    folder = execute(load("clt"), SMALL, tmp_path)
     (folder.path / "curves.parquet").write_bytes(b"noise")
-    assert contents(execute(load("clt"), CONFIG, tmp_path)) == whole
+    assert contents(execute(load("clt"), SMALL, tmp_path)) == whole
 
 
 def test_another_seed_is_another_run(tmp_path):
-    first = execute(load("clt"), CONFIG, tmp_path)
-    second = execute(load("clt"), CONFIG | {"seed": 4}, tmp_path)
+    first = execute(load("clt"), SMALL, tmp_path)
+    second = execute(load("clt"), SMALL | {"seed": 4}, tmp_path)
     assert first.path != second.path
     assert not first.curves().equals(second.curves())
 
@@ -139,13 +127,13 @@ def test_another_seed_is_another_run(tmp_path):
 def test_the_clock_may_jump(tmp_path, whole, monkeypatch):
     jumps = random.Random(0)
     monkeypatch.setattr(time, "time", lambda: jumps.uniform(-1e9, 4e9))
-    assert contents(execute(load("clt"), CONFIG, tmp_path)) == whole
+    assert contents(execute(load("clt"), SMALL, tmp_path)) == whole
 
 
 def test_a_second_run_of_the_folder_is_refused(tmp_path):
-    folder = RunFolder.prepare(tmp_path, "clt", CONFIG)
+    folder = RunFolder.prepare(tmp_path, "clt", SMALL)
     with folder.lock(), pytest.raises(FolderBusy, match="Another process is writing"):
-        execute(load("clt"), CONFIG, tmp_path)
+        execute(load("clt"), SMALL, tmp_path)
 
 
 def test_a_poisoned_shard_is_set_aside_after_three_tries(tmp_path):
@@ -248,9 +236,9 @@ def test_a_full_disk_stops_resumably(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", fsync)
         with pytest.raises(CannotStore, match=r"No space left.*of 20 shards.*resume"):
-            execute(load("clt"), CONFIG, tmp_path)
+            execute(load("clt"), SMALL, tmp_path)
     assert not list(tmp_path.rglob("*.partial"))
-    assert execute(load("clt"), CONFIG, tmp_path).finished
+    assert execute(load("clt"), SMALL, tmp_path).finished
 
 
 @pytest.mark.slow
@@ -375,7 +363,7 @@ def test_ctrl_c_once_finishes_the_shard_and_twice_stops(tmp_path, times):
 
 @pytest.mark.slow
 def test_kill_at_random_moments_changes_no_bit(tmp_path):
-    config = CONFIG | {"replicates": 400, "block": 8, "n": [50, 3000]}
+    config = SMALL | {"replicates": 400, "block": 8, "n": [50, 3000]}
     script = SCRIPT.format(config=config)
     expected = contents(execute(load("clt"), config, tmp_path / "whole"))
     moments = random.Random(0)

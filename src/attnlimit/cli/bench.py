@@ -19,6 +19,7 @@ BENCHES = {
     "montecarlo": "attnlimit.cli.bench_montecarlo",
     "sparse": "attnlimit.cli.bench_sparse",
     "models": "attnlimit.cli.bench_models",
+    "scale": "attnlimit.cli.bench_scale",
 }
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -46,6 +47,11 @@ def register(app: typer.Typer) -> None:
     def models(json: AsJson = False) -> None:
         """Predictions for every head of a real model against forward passes and Monte Carlo."""
         _run("models", json)
+
+    @bench.command("scale")
+    def scale(json: AsJson = False) -> None:
+        """Two cores against one, with processes and with Dask, and the cost of a shard."""
+        _run("scale", json)
 
     app.add_typer(bench, name="bench")
 
