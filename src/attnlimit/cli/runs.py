@@ -40,26 +40,32 @@ def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
     """List the runs."""
     from attnlimit.runs import RunFolder
 
-    rows = []
-    for path in sorted(out.glob("*/run.json")):
-        folder = RunFolder(path.parent)
-        record = folder.record()
-        rows.append(
-            {
-                "run": folder.path.name,
-                "state": "finished" if folder.finished else "unfinished",
-                "shards": len(list(folder.path.glob("shards/*.json"))),
-                "version": record.get("version", ""),
-                "created": record.get("created", ""),
-                "MB": round(_size(folder.path) / 1e6, 2),
-            }
-        )
+    rows = [_row(RunFolder(path.parent)) for path in sorted(out.glob("*/run.json"))]
     if json:
         print_json(rows)
     elif rows:
         print_table(pd.DataFrame(rows), f"Runs in {out}")
     else:
         console().print(f"There are no runs in {out}.")
+
+
+def _row(folder: RunFolder) -> dict[str, object]:
+    """What the list says of a run, also of one whose record cannot be read."""
+    try:
+        record = folder.record()
+        state = "finished" if folder.finished else "unfinished"
+        if folder.failures():
+            state = "shards set aside"
+    except BadInput:
+        record, state = {}, "damaged"
+    return {
+        "run": folder.path.name,
+        "state": state,
+        "shards": len(list(folder.path.glob("shards/*.json"))),
+        "version": record.get("version", ""),
+        "created": record.get("created", ""),
+        "MB": round(_size(folder.path) / 1e6, 2),
+    }
 
 
 def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
@@ -73,13 +79,21 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
         table = folder.curves()
         if record["experiment"] in EXPERIMENTS:
             table = load(record["experiment"]).table(record["config"], table)
+    failures = folder.failures()
     if json:
-        print_json({**record, "path": folder.path, "finished": folder.finished, "table": table})
+        about = {"path": folder.path, "finished": folder.finished, "failures": failures}
+        print_json({**record, **about, "table": table})
         return
     screen = console()
     screen.print(f"{folder.path.name}  (attnlimit {record.get('version')})", markup=False)
     for key, value in record["config"].items():
         screen.print(f"  {key}: {value}", markup=False)
+    for failure in failures:
+        screen.print(
+            f"  shard {failure['shard']} was set aside after {failure['tries']} tries: "
+            f"{failure['error']}",
+            markup=False,
+        )
     if table is None:
         screen.print("Not finished; run its command again to resume it.")
     else:

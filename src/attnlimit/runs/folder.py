@@ -168,6 +168,18 @@ class RunFolder:
         whole = isinstance(note, dict) and note.get("sha256") == digest(content)
         return content if whole else None
 
+    def failures(self) -> list[dict[str, Any]]:
+        """Return the shards that were set aside, as `write_failures` listed them."""
+        path = self.file("failures.json")
+        if not path.exists():
+            return []
+        said = read_json(path)
+        if not isinstance(said, list) or not all(
+            isinstance(one, dict) and {"shard", "tries", "error"} <= set(one) for one in said
+        ):
+            raise Damaged(f"{path} is damaged: it is not a list of shards that failed.")
+        return said
+
     def write_failures(self, failures: list[dict[str, Any]]) -> None:
         """List the shards that were set aside, or remove the list when there are none."""
         path = self.file("failures.json")
