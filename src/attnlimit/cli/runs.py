@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import pandas as pd
 import typer
 
-from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.cli.show import console, print_json, print_table, printable
 from attnlimit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -75,25 +75,28 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     table = None
     if folder.finished:
         from attnlimit.experiments import EXPERIMENTS, load
+        from attnlimit.report.opened import opened
 
         table = folder.curves()
         if record["experiment"] in EXPERIMENTS:
-            table = load(record["experiment"]).table(record["config"], table)
+            with opened(folder):
+                table = load(record["experiment"]).table(record["config"], table)
     failures = folder.failures()
     if json:
         about = {"path": folder.path, "finished": folder.finished, "failures": failures}
         print_json({**record, **about, "table": table})
         return
     screen = console()
-    screen.print(f"{folder.path.name}  (attnlimit {record.get('version')})", markup=False)
+    version = printable(record.get("version"))
+    screen.print(f"{printable(folder.path.name)}  (attnlimit {version})", markup=False)
     for key, value in record["config"].items():
-        screen.print(f"  {key}: {value}", markup=False)
+        screen.print(printable(f"  {key}: {value}"), markup=False)
     for failure in failures:
-        screen.print(
+        said = (
             f"  shard {failure['shard']} was set aside after {failure['tries']} tries: "
-            f"{failure['error']}",
-            markup=False,
+            f"{failure['error']}"
         )
+        screen.print(printable(said), markup=False)
     if table is None:
         screen.print("Not finished; run its command again to resume it.")
     else:

@@ -20,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 
 def console() -> Console:
@@ -30,21 +31,33 @@ def console() -> Console:
 
 def print_table(frame: pd.DataFrame, title: str = "") -> None:
     """Print a table with numbers aligned and rounded to what can be read."""
-    table = Table(title=title or None, title_justify="left", header_style="bold")
-    for column in frame.columns:
-        numeric = pd.api.types.is_numeric_dtype(frame[column])
-        table.add_column(str(column), justify="right" if numeric else "left")
+    said = Text(printable(title)) if title else None
+    table = Table(title=said, title_justify="left", header_style="bold")
+    for place, column in enumerate(frame.columns):
+        numeric = pd.api.types.is_numeric_dtype(frame.iloc[:, place])
+        table.add_column(Text(printable(column)), justify="right" if numeric else "left")
     for row in frame.itertuples(index=False):
         table.add_row(*[_cell(value) for value in row])
     console().print(table)
 
 
-def _cell(value: Any) -> str:
+def printable(value: Any) -> str:
+    """Text in which nothing is a command to the terminal, wherever it came from."""
+    letters = str(value)
+    if letters.isprintable():
+        return letters
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
+        for one in letters
+    )
+
+
+def _cell(value: Any) -> Text:
     if value is None:
-        return ""
+        return Text("")
     if isinstance(value, (float, np.floating)):
-        return "" if math.isnan(value) else f"{value:.4g}"
-    return str(value)
+        return Text("" if math.isnan(value) else f"{value:.4g}")
+    return Text(printable(value))
 
 
 def print_json(content: Any) -> None:
