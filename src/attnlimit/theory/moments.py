@@ -116,7 +116,11 @@ def mean_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
         g = _whiten(tokens, points)
         gain, shrunk = _key_response(white, g)
         return (g @ white.B + gain[:, None] * shrunk) @ white.values.T
-    queries, weights = _rule(tokens)
+    return _quasi_mean_influence(head, tokens, points, 0)
+
+
+def _quasi_mean_influence(head: Head, tokens: Tokens, points: Array, seed: int) -> Array:
+    queries, weights = _rule(tokens, seed)
     output = limit(head, tokens)
     at_queries = output(queries)
     as_query = output(points) - weights @ at_queries
@@ -142,7 +146,12 @@ def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
         whitened = as_query[:, :, None] * as_query[:, None, :] - white.tilt_cov
         whitened = whitened + gain[:, None, None] * (as_key + np.swapaxes(as_key, 1, 2))
         return white.values @ whitened @ white.values.T
-    queries, weights = _rule(tokens)
+    return quasi_covariance_influence(head, tokens, points, 0)
+
+
+def quasi_covariance_influence(head: Head, tokens: Tokens, points: Array, seed: int) -> Array:
+    """`covariance_influence` by the rule of queries with this seed."""
+    queries, weights = _rule(tokens, seed)
     output = limit(head, tokens)
     at_queries = output(queries)
     centred = at_queries - weights @ at_queries
@@ -174,7 +183,7 @@ def _key_response(white: WhitenedHead, g: Array) -> tuple[Array, Array]:
     return np.exp(np.minimum(log_gain, 700.0)), shrunk
 
 
-def _rule(tokens: Tokens, seed: int = 0) -> tuple[Array, Array]:
+def _rule(tokens: Tokens, seed: int) -> tuple[Array, Array]:
     """Points and weights that stand for the tokens: themselves, or a quasi-random rule."""
     if isinstance(tokens, Empirical):
         return tokens.locations, tokens.weights
@@ -219,9 +228,10 @@ def _ratio_sums(head: Head, tokens: Tokens, points: Array, queries: Array, colum
 
 
 def _quasi_mean_covariance(head: Head, tokens: Tokens, seed: int) -> Array:
-    """Cov psi with independent quasi-random rules for the queries and for the tokens."""
+    """Cov psi: the product of two rules of queries is free of their own noise."""
     points = tokens.points(_QUASI_POINTS, seed + 17)
     queries = tokens.points(_REACH_QUERIES, seed)
     check_reach(tokens, head.tilts(queries), points, np.full(len(points), 1 / len(points)))
-    psi = mean_influence(head, tokens, points)
-    return psi.T @ psi / len(psi)
+    one, other = (_quasi_mean_influence(head, tokens, points, seed + k) for k in (0, 2))
+    product = one.T @ other / len(points)
+    return (product + product.T) / 2

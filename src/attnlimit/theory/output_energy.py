@@ -14,6 +14,7 @@ from attnlimit.checks import Array
 from attnlimit.theory.gaussian_pairs import normal_nodes
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pair_law import CAP, PAIR_STEP, pair_alphas
+from attnlimit.theory.plane_pairs import HeightNodes
 
 _KNOTS = 16
 
@@ -21,14 +22,23 @@ _KNOTS = 16
 def joint_moments(sigma: float, n: int) -> dict[str, float]:
     """E[g^a P^b] for a + 2b <= 4, for a query whose scores have deviation sigma."""
     y, weight = normal_nodes(sigma)
-    alpha = pair_alphas(sigma * y, weight, np.empty(0), np.array([n]))
-    w = np.exp(np.minimum(sigma * y - alpha[:, None], CAP))
-    decay = np.exp(-w) * weight
-    log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ weight), 1 - 1e-15))
+    return key_moments(HeightNodes(sigma * y, weight, y, np.ones(len(y))), n)
 
-    def m(power: int, degree: int) -> Array:
-        """E[w^power e^{-w} y^degree] on the grid of alpha."""
-        return (w**power * decay) @ y**degree
+
+def key_moments(nodes: HeightNodes, n: int, tail: float = 1.0) -> dict[str, float]:
+    """The same for keys given as nodes, with P = sum_i p_i^2 times the key's variance across.
+
+    `tail` is the fourth moment of a key across the query's direction, against a normal key's.
+    """
+    y, spread = nodes.height, nodes.across
+    alpha = pair_alphas(nodes.score, nodes.weight, np.empty(0), np.array([n]))
+    w = np.exp(np.minimum(nodes.score - alpha[:, None], CAP))
+    decay = np.exp(-w) * nodes.weight
+    log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ nodes.weight), 1 - 1e-15))
+
+    def m(power: int, degree: int, across: int = 0) -> Array:
+        """E[w^power e^{-w} y^degree spread^across] on the grid of alpha."""
+        return (w**power * decay) @ (y**degree * spread**across)
 
     ways = [float(np.prod(np.arange(n, n - k, -1, dtype=float))) for k in range(5)]
     phi = [PAIR_STEP * np.exp(max(n - k, 0) * log_phi) for k in range(5)]
@@ -38,7 +48,7 @@ def joint_moments(sigma: float, n: int) -> dict[str, float]:
         return ways[len(parts)] * float(np.prod(parts, axis=0) @ phi[len(parts)])
 
     a, b = m(1, 1), m(2, 2)
-    s = m(2, 0)
+    s = m(2, 0, 1)
     return {
         "g": together(a),
         "g2": together(b) + together(a, a),
@@ -52,10 +62,15 @@ def joint_moments(sigma: float, n: int) -> dict[str, float]:
         )
         / 6,
         "P": together(s),
-        "gP": (together(m(3, 1)) + together(s, a)) / 2,
-        "g2P": (together(m(4, 2)) + together(b, s) + 2 * together(m(3, 1), a) + together(a, a, s))
+        "gP": (together(m(3, 1, 1)) + together(s, a)) / 2,
+        "g2P": (
+            together(m(4, 2, 1))
+            + together(b, s)
+            + 2 * together(m(3, 1, 1), a)
+            + together(a, a, s)
+        )
         / 6,
-        "PP": (together(m(4, 0)) + together(s, s)) / 6,
+        "PP": (tail * together(m(4, 0, 2)) + together(s, s)) / 6,
     }
 
 
@@ -64,9 +79,15 @@ def mean_squared_energy(white: WhitenedHead, tilts: Array, n: int) -> float:
     sigma = np.linalg.norm(tilts, axis=1)
     knots = np.linspace(float(sigma.min()), float(sigma.max()) + 1e-9, _KNOTS)
     table = np.array([list(joint_moments(float(s), n).values()) for s in knots])
-    g, g2, g3, g4, P, gP, g2P, PP = CubicSpline(knots, table)(sigma).T
+    moments = CubicSpline(knots, table)(sigma)
+    return squared_energy(tilts, moments, white.metric, white.offset)
+
+
+def squared_energy(tilts: Array, moments: Array, metric: Array, offset: Array) -> float:
+    """Average of the squared energy over queries, given their moments (m, 8) in order."""
+    g, g2, g3, g4, P, gP, g2P, PP = moments.T
+    sigma = np.linalg.norm(tilts, axis=1)
     e = tilts / np.maximum(sigma, 1e-300)[:, None]
-    metric, offset = white.metric, white.offset
     e_metric = e @ metric
     ee = (e_metric * e).sum(axis=1)
     eo = e_metric @ offset

@@ -22,8 +22,9 @@ from attnlimit.theory.pointwise_average import average_pointwise_error
 from attnlimit.theory.population_covariance import population_covariance_error
 from attnlimit.theory.population_pairs import MeanError
 from attnlimit.theory.rates import STATISTICS, rate
+from attnlimit.theory.sphere_covariance import sphere_covariance_error
 from attnlimit.theory.two_query import mean_error
-from attnlimit.tokens import Gaussian, Tokens
+from attnlimit.tokens import Gaussian, Sphere, Tokens
 
 _NEIGHBOUR = 1.25
 
@@ -116,6 +117,9 @@ def _covariance(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
         if isinstance(tokens, Gaussian):
             mean = _mean_error(head, tokens, tuple(n.tolist()))
             found = covariance_error(head, tokens, n, mean)
+        elif isinstance(tokens, Sphere) and tokens.dim > 1:
+            mean = _mean_error(head, tokens, tuple(n.tolist()))
+            found = sphere_covariance_error(head, tokens, n, mean)
         else:
             found = population_covariance_error(head, tokens, n)
         return found.mse, found.numerical_error

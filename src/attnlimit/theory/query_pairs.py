@@ -43,12 +43,30 @@ class PairPool:
         return np.stack(columns, axis=1)
 
 
+def value_features(first: Array, second: Array, values: Array) -> list[Array]:
+    """What the values make of two tilts' directions, against the average direction.
+
+    The length of their outputs, and the inner product of these, by the sign of the tilts' own.
+    """
+    units = [t / np.maximum(np.linalg.norm(t, axis=1), 1e-300)[:, None] for t in (first, second)]
+    outputs = [unit @ values.T for unit in units]
+    typical = max(float((values**2).sum()) / values.shape[1], 1e-300)
+    gains = [(output**2).sum(axis=1) / typical - 1 for output in outputs]
+    sign = np.where((first * second).sum(axis=1) < 0, -1.0, 1.0)
+    return [(gains[0] + gains[1]) / 2, sign * (outputs[0] * outputs[1]).sum(axis=1) / typical]
+
+
 def average_over_pairs(
-    pool: PairPool, evaluate: Callable[[int], Array], picks: int, threads: int = 2
+    pool: PairPool,
+    evaluate: Callable[[int], Array],
+    picks: int,
+    threads: int = 2,
+    other: Array | float = 0.0,
 ) -> tuple[Array, Array]:
     """Mean of `evaluate` over the pool and its standard error, from at most `picks` pairs.
 
-    `evaluate` takes the index of a pair and returns one number for each n.
+    `evaluate` takes the index of a pair and returns one number for each n. Its errors matter
+    relative to its mean plus `other`, which is known and will be added.
     """
     # The middle one of each three picks is itself a set of picks: try those first.
     third = max(picks // 3, 1)
@@ -57,7 +75,7 @@ def average_over_pairs(
     with ThreadPoolExecutor(threads) as executor:
         middle = np.array(list(executor.map(evaluate, few.tolist())))
         mean, error = _corrected_means(pool, few, few_weight, middle)
-        if (error <= _ENOUGH * np.abs(mean)).all():
+        if (error <= _ENOUGH * np.abs(mean + other)).all():
             return mean, error
         rest = np.delete(np.arange(len(chosen)), np.s_[1::3])
         others = np.array(list(executor.map(evaluate, chosen[rest].tolist())))

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import betaincinv, gammaln
 
 from attnlimit.checks import Array
 from attnlimit.heads import Head
-from attnlimit.theory.pair_law import CAP, PAIR_STEP, PairTable
+from attnlimit.theory.pair_law import CAP, PairTable
 from attnlimit.theory.plane_pairs import HeightNodes, Plane, PlaneSums, plane_table
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio
@@ -25,7 +25,8 @@ _PANEL = 4.0  # scores move by at most this much in a panel: errors below 1e-5 o
 _ANGLE = 2.5  # and angles by this over sqrt(d)
 _UNSEEN = 32.0  # natural logarithms below 1/n of densities that never matter
 _DEPTH = 16.0  # a key whose score is log n and this below the least alpha weighs nothing
-_GRID = 4001
+_STEP = 0.75  # in alpha: the trapezoid rule errs by exp(-pi^2 / step), below 1e-5
+_GRID = 2001
 _CHUNK = 1_500_000
 
 
@@ -35,7 +36,7 @@ class SphereKeys:
 
     score: Array  # (d, d): tilt of the unit query x is score @ x
     values: Array  # (d_v, d)
-    step: float = PAIR_STEP
+    step: float = _STEP
 
     @staticmethod
     def of(head: Head, tokens: Sphere) -> SphereKeys:
@@ -61,12 +62,22 @@ class SphereKeys:
         return float(bessel_ratio(self.dim / 2 - 1, np.array([size]))[0])
 
     def nodes(self, size: float, n: NDArray[np.int64]) -> HeightNodes:
-        """All heights, with panels that resolve the scores."""
-        margin = _margin(self.dim - 2, n)
-        angle = np.linspace(margin, np.pi - margin, _GRID)
-        cost = np.maximum(size * np.sin(angle) / _PANEL, np.sqrt(self.dim) / _ANGLE)
-        nodes = self._heights(size, angle, cost)
+        """All heights, with panels that resolve the scores where some of n keys weigh anything."""
+        angle = self._angles(0.0, n)
+        half = (self.dim - 1) / 2
+        # The best of n is above this height but for probability e^-60.
+        surely = 1 - 2 * float(betaincinv(half, half, min(60 / float(n.min()), 1.0)))
+        seen = size * np.cos(angle) > size * surely - float(np.log(n.max())) - _DEPTH
+        cost = np.where(seen, size * np.sin(angle) / _PANEL, 0.0)
+        nodes = self._heights(size, angle, np.maximum(cost, np.sqrt(self.dim) / _ANGLE))
         return HeightNodes(nodes.score, nodes.weight / nodes.weight.sum(), nodes.height, nodes.across)
+
+    def _angles(self, turn: float, n: NDArray[np.int64]) -> Array:
+        """A grid of angles, fine near 0 and `turn`."""
+        margin = _margin(self.dim - 2, n)
+        near = np.geomspace(1e-8, 0.5, _GRID // 8)
+        grid = np.concatenate([np.linspace(0, np.pi, _GRID), near, turn - near, turn + near])
+        return np.unique(np.clip(grid, margin, np.pi - margin))
 
     def _heights(self, size: float, angle: Array, cost: Array) -> HeightNodes:
         """Nodes in panels of equal cost, given its density on a grid of angles."""
@@ -85,9 +96,8 @@ class SphereKeys:
     ) -> PairTable:
         """Sums over the second coordinate by panels for each height, then matrix products."""
         depth = float(np.log(n.max())) + _DEPTH
-        margin = _margin(self.dim - 2, n)
-        angle = np.linspace(margin, np.pi - margin, _GRID)
         turn = float(np.arctan2(plane.sine, plane.cosine))
+        angle = self._angles(turn, n)
         one, other = plane.sizes
         seen = one * np.cos(angle) > alpha[0][0] - depth
         seen_2 = other * np.cos(angle - turn) > alpha[1][0] - depth

@@ -23,14 +23,16 @@ from attnlimit.theory.population_pairs import (
     combine,
     population_mean_error,
 )
-from attnlimit.theory.query_pairs import PairPool, average_over_pairs
-from attnlimit.tokens import Empirical, Gaussian, Tokens
+from attnlimit.theory.query_pairs import PairPool, average_over_pairs, value_features
+from attnlimit.theory.sphere_mean import sphere_mean_error
+from attnlimit.tokens import Empirical, Gaussian, Sphere, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 POOL = 8192
 _SMALLEST_POOL = 512
 _POOL_NUMBERS = 2**20  # memory: the pool of pairs shrinks in high dimensions
-PICKS = 72
+PICKS = 216
+_COSTLY_PICKS = 72
 _OWN_PICKS = 64
 _POOL_TILT = 0.8
 _MOST_CORRELATED = 0.7
@@ -39,11 +41,15 @@ _QUASI_KEYS = 768
 _CROWD = 8  # up to this fraction of the stand-in's size, n tokens never exhaust it
 
 
-def mean_error(head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int = PICKS) -> MeanError:
-    """Error of the mean output by the two-query law."""
+def mean_error(
+    head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int | None = None
+) -> MeanError:
+    """Error of the mean output by the two-query law; `picks` is how many pairs at most."""
     if isinstance(tokens, Gaussian):
-        return _gaussian_mean_error(WhitenedHead.of(head, tokens), n, picks)
-    return _population_mean_error(head, tokens, n, picks)
+        return _gaussian_mean_error(WhitenedHead.of(head, tokens), n, picks or PICKS)
+    if isinstance(tokens, Sphere) and tokens.dim > 1:
+        return sphere_mean_error(head, tokens, n, picks or _COSTLY_PICKS)
+    return _population_mean_error(head, tokens, n, picks or _COSTLY_PICKS)
 
 
 def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) -> MeanError:
@@ -65,7 +71,12 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
     pool = PairPool(
         importance=np.abs((b1 * b2).sum(axis=1)) * shrink,
         features=np.stack(
-            [(sigma1 + sigma2) / (2 * typical) - 1, np.abs(sigma1 - sigma2) / typical], axis=1
+            [
+                (sigma1 + sigma2) / (2 * typical) - 1,
+                np.abs(sigma1 - sigma2) / typical,
+                *value_features(b1, b2, white.values),
+            ],
+            axis=1,
         ),
         weight=weight,
     )
