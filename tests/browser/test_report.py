@@ -42,6 +42,23 @@ def test_the_map_answers_the_keyboard(visit, path):
     assert "layer 1, head 1" in seen.page.locator("#hint").inner_text()
 
 
+def test_a_deep_model_lies_on_its_side_where_there_is_room(visit, browser, tmp_path, monkeypatch):
+    path = write_report(made_run(tmp_path, monkeypatch, layers=7))
+    seen = visit(path)
+    assert seen.page.locator("#map-way").inner_text().startswith("layers across")
+    seen.page.locator("#map button").nth(0).click()
+    for key in ("ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
+        seen.page.keyboard.press(key)
+    assert seen.page.locator("#head-title").inner_text().startswith("Layer 2, head 1")
+    seen.page.set_viewport_size({"width": 360, "height": 900})
+    assert seen.page.locator("#map-way").inner_text().startswith("layers downwards")
+    seen.page.locator("#map button").nth(0).focus()
+    for key in ("ArrowDown", "ArrowRight", "Enter"):
+        seen.page.keyboard.press(key)
+    assert seen.page.locator("#head-title").inner_text().startswith("Layer 1, head 1")
+    assert seen.fits()
+
+
 def test_the_map_changes_what_it_shows(visit, path):
     seen = visit(path)
     before = seen.page.locator("#map button").nth(0).inner_text()

@@ -92,7 +92,9 @@ def typical_tokens(
     if not errors[0].drawn:
         return certified, True
     if errors[0].scheme != "sample":
-        needed = _over_texts(errors, terms, terms.typical)
+        needed = _over_texts(
+            errors[:1], terms, terms.typical
+        )  # no certificate: the hardest will do
         return (int(needed) if needed <= context else None), True
     found = [_normal(queries, terms) for queries in texts]
     needed = max(tokens for tokens, _ in found)

@@ -13,7 +13,7 @@ from attnlimit.errors import BadInput
 from attnlimit.experiments import load
 from attnlimit.experiments.model import plan_of
 from attnlimit.report.opened import opened
-from attnlimit.report.page import document, escape, provenance, table, write_page
+from attnlimit.report.page import document, escape, provenance, scrolled, table, write_page
 from attnlimit.report.run_page import figure_data, figure_html
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.runs import RunFolder
@@ -46,7 +46,7 @@ def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
         numbers = [(label, side.table) for label, side in zip(labels, sides, strict=True)]
     sections = "".join(figure_html(figure, k) for k, figure in enumerate(figures))
     tables = "".join(
-        f"<section><h2>{escape(label)}</h2><div class='scroll'>{table(frame)}</div></section>"
+        f"<section><h2>{escape(label)}</h2>{scrolled(table(frame), label)}</section>"
         for label, frame in numbers
     )
     origin = "".join(f"<p class='note'>{provenance(side.record)}</p>" for side in sides)

@@ -13,7 +13,7 @@ import pandas as pd
 from attnlimit.budgets import Plan
 from attnlimit.budgets.head import SCHEMES
 from attnlimit.experiments.model import plan_of, referee
-from attnlimit.report.page import docs_link, document, escape, fill, provenance, table
+from attnlimit.report.page import docs_link, document, escape, fill, provenance, scrolled, table
 
 INFLUENCE_STEPS = 1000
 
@@ -70,8 +70,8 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
             f"<li><strong>{escape(a)}</strong><span>{escape(b)}</span></li>" for a, b in cards
         ),
         schemes_says=escape(_schemes_say(frame, plan)),
-        schemes_table=table(_scheme_table(plan, data["local"])),
-        layers_table=table(_layer_table(plan, curves)),
+        schemes_table=scrolled(table(_scheme_table(plan, data["local"])), "Budgets by scheme"),
+        layers_table=scrolled(table(_layer_table(plan, curves)), "Budgets by layer"),
         link_exact=docs_link("theory/exact-law.md", "The exact law", beside),
         link_regimes=docs_link("theory/regimes.md", "Regimes", beside),
         link_budgets=docs_link("theory/budgets.md", "Budgets", beside),

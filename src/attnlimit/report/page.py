@@ -105,6 +105,12 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
+def scrolled(content: str, label: str) -> str:
+    """Let wide content scroll by itself, by keyboard too; it must be HTML already."""
+    region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
+    return f"{region}{content}</div>"
+
+
 def docs_link(name: str, label: str, beside: Path) -> str:
     """Link to a page of the documentation, or its name where there is no checkout."""
     page = Path(attnlimit.__file__).resolve().parents[2] / "docs" / name

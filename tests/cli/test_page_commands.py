@@ -1,0 +1,138 @@
+"""report, compare and explorer: a page of every run, or a sentence on why there is none."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import attnlimit
+from attnlimit.runs import run_key
+from called import call
+
+KINDS = ["model", "clt", "sparse-separation"]
+
+
+@pytest.fixture
+def runs(measured, reproduced):
+    """Two run folders of each kind."""
+    return {"model": [answer["run"] for answer in measured], **reproduced}
+
+
+@pytest.fixture
+def copy(runs, tmp_path):
+    """Return a copy of a run folder that may be spoilt."""
+
+    def make(kind):
+        return Path(shutil.copytree(runs[kind][0], tmp_path / Path(runs[kind][0]).name))
+
+    return make
+
+
+def rewrite(path, change):
+    """Change a run's record, as whatever made the run would have written it."""
+    record = json.loads((path / "run.json").read_text())
+    change(record)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attnlimit, "__version__", record["version"])
+        record["key"] = run_key(record["experiment"], record["config"], record["weights"])
+    (path / "run.json").write_text(json.dumps(record))
+
+
+def one_sentence(*arguments):
+    code, out, err = call(*arguments)
+    assert code == 2, err
+    assert "Traceback" not in out + err
+    assert len(err.strip().splitlines()) == 1
+    return err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_run_has_a_page(runs, kind, tmp_path):
+    page = tmp_path / "page.html"
+    code, out, err = call("report", runs[kind][0], "--page", page, "--json")
+    assert code == 0, err
+    assert json.loads(out) == {"page": str(page)}
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_a_run_is_found_by_the_beginning_of_its_name(runs, tmp_path):
+    path = Path(runs["clt"][0])
+    code, out, err = call("report", path.name[:-2], "--out", path.parent)
+    assert code == 0, err
+    assert "report.html" in out
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_runs_of_a_kind_are_compared(runs, kind, tmp_path):
+    page = tmp_path / "compare.html"
+    code, _, err = call("compare", *runs[kind], "--page", page, "--json")
+    assert code == 0, err
+    rest = re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(), flags=re.DOTALL)
+    assert "beside" in rest
+    assert "<b>second" not in rest
+
+
+def test_the_explorer_is_written(tmp_path):
+    page = tmp_path / "explorer.html"
+    code, out, _ = call("explorer", "--page", page, "--json")
+    assert code == 0
+    assert json.loads(out) == {"page": str(page)}
+    assert "slider" in page.read_text()
+
+
+def test_runs_of_two_kinds_are_not_compared(runs):
+    err = one_sentence("compare", runs["model"][0], runs["clt"][0])
+    assert "one kind" in err
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    assert "There is no run" in one_sentence("report", tmp_path, "--out", tmp_path)
+    assert "There is no run" in one_sentence("report", "nothing", "--out", tmp_path)
+    assert "Which run?" in one_sentence("report", "")
+
+
+def test_an_unfinished_run_is_refused(copy):
+    path = copy("clt")
+    (path / "curves.parquet").unlink()
+    assert "is not finished" in one_sentence("report", path)
+
+
+def test_damaged_results_are_refused(copy):
+    path = copy("model")
+    curves = path / "curves.parquet"
+    content = bytearray(curves.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)  # the footer stays whole
+    curves.write_bytes(content)
+    assert "damaged" in one_sentence("report", path)
+    curves.write_bytes(b"PAR1")
+    assert "damaged" in one_sentence("report", path)
+    (path / "run.json").write_text("{")
+    assert "damaged" in one_sentence("report", path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_of_an_older_version_says_what_it_lacks(copy, runs, kind):
+    path = copy(kind)
+    lost = {"model": "others", "clt": "replicates", "sparse-separation": "log2_lengths"}[kind]
+    rewrite(path, lambda record: (record["config"].pop(lost), record.update(version="0.0.7")))
+    for arguments in (["report", path], ["compare", path, runs[kind][1]]):
+        err = one_sentence(*arguments)
+        assert "made by attnlimit 0.0.7" in err
+        assert repr(lost) in err
+        assert "again" in err
+
+
+def test_a_column_that_an_older_version_had_not_is_named(copy):
+    path = copy("model")
+    curves = pd.read_parquet(path / "curves.parquet")
+    curves.drop(columns="stderr").to_parquet(path / "curves.parquet")
+    assert "'stderr'" in one_sentence("report", path)
+
+
+def test_a_run_of_an_unknown_kind_is_refused(copy):
+    path = copy("clt")
+    rewrite(path, lambda record: record.update(experiment="nothing"))
+    assert "does not know" in one_sentence("report", path)
