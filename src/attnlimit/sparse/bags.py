@@ -117,18 +117,22 @@ def read_bags(path: str | Path, bag: str = "bag", label: str = "label") -> Bags:
         raise BadInput(f"{source.name} must be a .csv or .parquet file, or a folder of .npy files.")
     try:
         table = pd.read_csv(source) if suffix == ".csv" else pd.read_parquet(source)
-    except (ValueError, OSError) as error:
-        raise BadInput(f"{source.name} could not be read: {str(error).splitlines()[0]}.") from None
+    except Exception as error:  # a damaged table can trip the reader anywhere
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise BadInput(f"{source.name} could not be read: {reason}.") from None
     return _from_table(table, bag, label, source.name)
 
 
 def _from_table(table: pd.DataFrame, bag: str, label: str, name: str) -> Bags:
     for column in (bag, label):
         if column not in table:
+            some = ", ".join(repr(str(one)) for one in table.columns[:8])
             raise BadInput(
-                f"{name} has no column {column!r}; its columns are "
-                f"{', '.join(map(str, table.columns[:8]))}: name it with --bag or --label."
+                f"{name} has no column {column!r}; its columns are {some}: "
+                "name it with --bag or --label."
             )
+        if not table[column].map(pd.api.types.is_hashable).all():
+            raise BadInput(f"column {column!r} of {name} holds lists; give one value in each row.")
     features = table.drop(columns=[bag, label])
     words = [str(c) for c in features if not pd.api.types.is_numeric_dtype(features[c])]
     if words:
@@ -148,7 +152,11 @@ def _from_table(table: pd.DataFrame, bag: str, label: str, name: str) -> Bags:
 def _read_folder(source: Path) -> Bags:
     listing = source / "labels.csv"
     if listing.exists():
-        table = pd.read_csv(listing, dtype=str)
+        try:
+            table = pd.read_csv(listing, dtype=str)
+        except (ValueError, OSError) as error:
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            raise BadInput(f"{listing} could not be read: {reason}.") from None
         if not {"bag", "label"} <= set(table.columns):
             raise BadInput(f"{listing} must have the columns bag and label.")
         pairs = list(zip(table["bag"], table["label"], strict=True))
@@ -165,10 +173,14 @@ def _read_folder(source: Path) -> Bags:
                 f"{source} has neither labels.csv nor .npy files in subfolders positive and "
                 "negative."
             )
+    root = source.resolve()
     arrays = []
     for file, _ in files:
         try:
+            if root not in file.resolve().parents:
+                raise ValueError(f"it leads out of {source}")
             arrays.append(np.load(file, allow_pickle=False))
-        except (OSError, ValueError) as error:
-            raise BadInput(f"{file} could not be read as an array: {error}") from None
+        except Exception as error:  # so can a damaged array
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+            raise BadInput(f"{file} could not be read as an array: {reason}.") from None
     return make_bags(arrays, [mark for _, mark in files])
