@@ -82,10 +82,10 @@ class GaussianKeys:
         """
         shift = plane.sizes[1] * plane.cosine * first.height[:, None]
         sums = _across_sums(plane.sizes[1] * plane.sine, alpha[1] - shift)
-        return plane_table(plane, first, alpha, PlaneSums(*sums, rest=sums[2]))
+        return plane_table(plane, first, alpha, sums)
 
 
-def _across_sums(spread: float, x: Array) -> list[Array]:
+def _across_sums(spread: float, x: Array) -> PlaneSums:
     """1 - E e^{-w}, E[e^{-w} g], E[w e^{-w} (1, g, g^2)] for w = e^{spread g - x}, g normal."""
     g, weight = normal_nodes(spread)
     grid = np.arange(x.min() - 1, x.max() + 1 + _SPLINE_STEP, _SPLINE_STEP)
@@ -95,4 +95,5 @@ def _across_sums(spread: float, x: Array) -> list[Array]:
     columns = [-np.expm1(-w) @ weight, decay @ (weight * g)]
     columns += [pull @ (weight * g**k) for k in range(3)]
     found = CubicSpline(grid, np.stack(columns, axis=1))(x)
-    return [np.ascontiguousarray(found[..., k]) for k in range(5)]
+    missed, fade, pull, first, second = (np.ascontiguousarray(found[..., k]) for k in range(5))
+    return PlaneSums(missed, fade, pull, first, second, rest=pull)

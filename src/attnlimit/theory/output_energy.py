@@ -64,10 +64,7 @@ def key_moments(nodes: HeightNodes, n: int, tail: float = 1.0) -> dict[str, floa
         "P": together(s),
         "gP": (together(m(3, 1, 1)) + together(s, a)) / 2,
         "g2P": (
-            together(m(4, 2, 1))
-            + together(b, s)
-            + 2 * together(m(3, 1, 1), a)
-            + together(a, a, s)
+            together(m(4, 2, 1)) + together(b, s) + 2 * together(m(3, 1, 1), a) + together(a, a, s)
         )
         / 6,
         "PP": (tail * together(m(4, 0, 2)) + together(s, s)) / 6,

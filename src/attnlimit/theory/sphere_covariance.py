@@ -1,9 +1,8 @@
 """The error of the outputs' covariance over n tokens on the sphere: its bias, and its noise.
 
 The bias is exact: given the query, E[Gamma_n Gamma_n'] = E[g^2] ee' + P (I - ee'). The noise is the
-smaller of two: the delta method's, which is right while every query averages over many keys, and
-that of queries whose outputs are either one and the same or independent, which is right when each
-follows one key (docs/theory/moments.md, the sphere).
+delta method's while tokens are where queries look; past that, that of queries whose outputs are
+either one and the same or independent (docs/theory/moments.md, the sphere).
 """
 
 from __future__ import annotations
@@ -55,10 +54,10 @@ def sphere_covariance_error(
     pair = np.maximum(mean.mse - mean.own_share, 0.0)
     frozen = np.maximum(noise, 0.0) * (1 / n + pair / np.maximum(energy, 1e-300))
     delta, delta_error = _delta_noise(head, tokens)
-    fluctuation = np.minimum(frozen, delta / n)
+    fluctuation = delta / n if np.isfinite(delta) else frozen
     bias_square = (np.array(bias) ** 2).sum(axis=(1, 2))
-    error = fluctuation * mean.numerical_error / np.maximum(mean.mse, 1e-300)
-    error = np.where(frozen < delta / n, error, delta_error / n)
+    # Where queries are frozen the noise is a picture, not a law: all of it may be missing.
+    error = delta_error / n if np.isfinite(delta) else fluctuation
     return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
 
 

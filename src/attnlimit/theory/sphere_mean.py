@@ -38,9 +38,7 @@ _TILTS = (1.0, 0.25)
 _HEIGHT_GRID = 2001
 
 
-def sphere_mean_error(
-    head: Head, tokens: Sphere, n: NDArray[np.int64], picks: int
-) -> MeanError:
+def sphere_mean_error(head: Head, tokens: Sphere, n: NDArray[np.int64], picks: int) -> MeanError:
     """E|m_n|^2 for each of increasing n, whatever the scale of the scores; dim at least 2."""
     keys = SphereKeys.of(head, tokens)
     unit = Sphere(tokens.dim)
@@ -56,7 +54,9 @@ def sphere_mean_error(
 def _height_gap(dim: int, n: Array) -> Array:
     """About the gap between the best two heights of n tokens."""
     half = (dim - 1) / 2
-    return np.asarray(2 * (betaincinv(half, half, 2 / (n + 1)) - betaincinv(half, half, 1 / (n + 1))))
+    return np.asarray(
+        2 * (betaincinv(half, half, 2 / (n + 1)) - betaincinv(half, half, 1 / (n + 1)))
+    )
 
 
 def _groups(dim: int, n: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -107,9 +107,7 @@ def _group_error(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64], picks: 
     return combine(n, own, own_error, pair, pair_error)
 
 
-def _own_average(
-    keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64]
-) -> tuple[Array, Array]:
+def _own_average(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64]) -> tuple[Array, Array]:
     """E|Gamma_n(x)|^2 over queries and its error; for one query the limit is reached like 1/size.
 
     How the values stretch the query's direction is the control.

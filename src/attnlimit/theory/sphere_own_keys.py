@@ -60,7 +60,9 @@ class _OneQuery:
         v, other = self._known(key)
         found = []
         before = self.alone(np.array([own]))[:, :, 0]
-        for (own_before, along_before), count in zip(before, self.n.astype(np.float64), strict=True):
+        for (own_before, along_before), count in zip(
+            before, self.n.astype(np.float64), strict=True
+        ):
             two = fade * self._powers(count, 2)
             three = fade * self._powers(count, 3)
             found.append(

@@ -1,8 +1,8 @@
 """The two-query law for keys on the unit sphere: the disc that two tilts see of it.
 
-In the plane of two tilts the key is (cos a, sin a cos b), with densities sin^(d-2) a and sin^(d-3) b.
-Gauss panels in the angles are cut so that scores move by little in each; keys that neither query
-can see among n get none (docs/theory/moments.md, the sphere).
+In the plane of two tilts a key is (cos a, sin a cos b), with densities sin^(d-2) of a, sin^(d-3) of
+b. Gauss panels in the angles are cut so that scores move by little in each; keys that neither
+query can see among n get none (docs/theory/moments.md, the sphere).
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class SphereKeys:
         seen = size * np.cos(angle) > size * surely - float(np.log(n.max())) - _DEPTH
         cost = np.where(seen, size * np.sin(angle) / _PANEL, 0.0)
         nodes = self._heights(size, angle, np.maximum(cost, np.sqrt(self.dim) / _ANGLE))
-        return HeightNodes(nodes.score, nodes.weight / nodes.weight.sum(), nodes.height, nodes.across)
+        return HeightNodes(
+            nodes.score, nodes.weight / nodes.weight.sum(), nodes.height, nodes.across
+        )
 
     def _angles(self, turn: float, n: NDArray[np.int64]) -> Array:
         """A grid of angles, fine near 0 and `turn`."""
@@ -123,9 +125,7 @@ class SphereKeys:
         )
 
 
-def _across_sums(
-    base: Array, spread: Array, alpha: Array, dim: int, n: NDArray[np.int64]
-) -> Array:
+def _across_sums(base: Array, spread: Array, alpha: Array, dim: int, n: NDArray[np.int64]) -> Array:
     """1 - E e^{-w}, E[e^{-w} z], E[w e^{-w} (1, z, z^2)] for w = e^{base + spread z - alpha}.
 
     (5, K, J), one row for each base and spread; z = cos b, b of density sin^(dim-3). As E z = 0
