@@ -39,21 +39,21 @@ def use(path):
         assert isinstance(read_bags(path), Bags)
 
 
-@share(0.5)
+@share(0.3)
 @given(damaged(CSV) | st.binary(max_size=200) | spoiled(FRAME).map(lambda f: f.to_csv().encode()))
 def test_csv_files(place, content):
     (place / "a.csv").write_bytes(content)
     use(place / "a.csv")
 
 
-@share(0.5)
+@share(0.3)
 @given(damaged(to_parquet(FRAME)) | spoiled(FRAME).map(to_parquet))
 def test_parquet_files(place, content):
     (place / "a.parquet").write_bytes(content)
     use(place / "a.parquet")
 
 
-@share(0.5)
+@share(0.3)
 @given(
     damaged(LISTING)
     | st.binary(max_size=100)

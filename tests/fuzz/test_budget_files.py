@@ -50,13 +50,13 @@ def test_noise(place, content):
     use(place, content)
 
 
-@share(3)
+@share(4)
 @given(damaged(FILE))
 def test_a_damaged_file(place, content):
     use(place, content)
 
 
-@share(8)
+@share(3)
 @given(rewritten(CONTENT).map(as_json))
 def test_a_file_of_nonsense(place, content):
     use(place, content)

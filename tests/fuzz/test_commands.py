@@ -91,14 +91,14 @@ def test_the_runs_themselves_are_fine(whole):
     assert (whole[0].path / "report.html").is_file()
 
 
-@share(0.4)
+@share(0.2)
 @given(st.data(), commands)
 def test_damaged_records(whole, data, command):
     write(whole, record=data.draw(damaged(as_json(whole[1]))))
     check(whole, command)
 
 
-@share(0.4)
+@share(0.2)
 @given(st.data(), commands)
 def test_records_of_nonsense(whole, data, command):
     content = data.draw(rewritten(whole[1]))
@@ -108,7 +108,7 @@ def test_records_of_nonsense(whole, data, command):
     check(whole, command)
 
 
-@share(0.4)
+@share(0.2)
 @given(st.data(), commands)
 def test_curves_of_nonsense(whole, data, command):
     write(whole, curves=to_parquet(data.draw(spoiled(whole[2]))))

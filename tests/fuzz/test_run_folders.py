@@ -66,19 +66,19 @@ def use_record(folder, content):
         RunFolder.prepare(folder.path.parent, "a", CONFIG)
 
 
-@share(6)
+@share(8)
 @given(st.binary(max_size=300) | json_values.map(as_json) | nested.map(str.encode))
 def test_run_json_of_noise(folder, content):
     use_record(folder, content)
 
 
-@share(10)
+@share(14)
 @given(st.data())
 def test_a_damaged_run_json(folder, record, data):
     use_record(folder, data.draw(damaged(json.dumps(record, indent=1).encode())))
 
 
-@share(12)
+@share(6)
 @given(st.data())
 def test_a_run_json_of_nonsense(folder, record, data):
     content = data.draw(rewritten(record))
@@ -110,14 +110,14 @@ def note_for(content):
     return json.dumps({"sha256": digest(content), "seconds": 0.1}).encode()
 
 
-@share(12)
+@share(16)
 @given(damaged(TABLE))
 def test_a_damaged_shard_is_missing(folder, content):
     frame = use_shard(folder, content, note_for(TABLE))
     assert frame is None or content == TABLE
 
 
-@share(8)
+@share(10)
 @given(
     st.binary(max_size=200)
     | json_values.map(as_json)
@@ -143,19 +143,19 @@ def use_curves(folder, content):
         assert isinstance(frame, pd.DataFrame)
 
 
-@share(6)
+@share(8)
 @given(damaged(TABLE) | st.binary(max_size=300))
 def test_damaged_curves(folder, content):
     use_curves(folder, content)
 
 
-@share(2)
+@share(1)
 @given(spoiled(FRAME))
 def test_curves_of_nonsense(folder, frame):
     use_curves(folder, to_parquet(frame))
 
 
-@share(2)
+@share(3)
 @given(strange_text | st.sampled_from(["..", "../a", "shards/../../x", "/", "a/b", "a\0"]))
 def test_names_stay_inside(folder, name):
     with one_sentence():

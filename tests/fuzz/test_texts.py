@@ -50,7 +50,7 @@ def use(source):
         assert len(corpus.record()["sha256"]) == 64
 
 
-@share(6)
+@share(8)
 @given(contents)
 def test_files(place, content):
     (place / "a.txt").write_bytes(content)
@@ -69,7 +69,7 @@ def test_folders(place, files):
     use(str(folder))
 
 
-@share(3)
+@share(4)
 @given(contents, st.sampled_from(["utf-8", "ascii", "latin-1", "utf-16"]))
 def test_standard_input(content, locale):
     before = sys.stdin
@@ -80,7 +80,7 @@ def test_standard_input(content, locale):
         sys.stdin = before
 
 
-@share(2)
+@share(1)
 @given(
     strange_text
     | st.text(max_size=300)
@@ -109,14 +109,14 @@ def model(tmp_path_factory):
 texts = strange_text | st.text(st.characters(), max_size=60) | st.text("ab .é\0\ud800", max_size=60)
 
 
-@share(2)
+@share(1)
 @given(texts, st.booleans(), st.booleans())
 def test_captured_text(model, text, special, truncate):
     with one_sentence():
         assert 2 <= len(capture(model, text, special_tokens=special, truncate=truncate)) <= 16
 
 
-@share(1)
+@share(0.5)
 @given(texts, st.none() | st.integers(-1, 20), st.integers(-1, 20), st.booleans())
 def test_captured_windows(model, text, width, overlap, special):
     with one_sentence():
@@ -126,7 +126,7 @@ def test_captured_windows(model, text, width, overlap, special):
             assert len(part) >= 2
 
 
-@share(2)
+@share(1)
 @given(
     json_values
     | st.lists(st.integers(-1, len(WORDS)), max_size=20)
