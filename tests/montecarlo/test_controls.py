@@ -2,10 +2,11 @@ import numpy as np
 import pytest
 import torch
 
-from attnlimit import Cube, Gaussian, Head, Sphere
+from attnlimit import Cube, Gaussian, Head, Sphere, measure
 from attnlimit.montecarlo.controls import token_features
 from attnlimit.montecarlo.estimators import covariance_estimator
 from attnlimit.montecarlo.reference import limit_reference
+from attnlimit.montecarlo.sweep import sweep
 
 RNG = np.random.default_rng(0)
 COV = np.array([[1.0, 0.3, 0.0], [0.3, 0.5, 0.1], [0.0, 0.1, 0.8]])
@@ -58,3 +59,22 @@ def test_mean_square_of_the_linear_covariance_control():
         squares.append(float((moved**2).sum()))
     error = np.std(squares) / np.sqrt(len(squares))
     assert abs(np.mean(squares) - estimator.square_mean / n) < 4 * error
+
+
+@pytest.mark.parametrize("scale", [0.3, 2.0])
+def test_controls_of_the_covariance_have_mean_zero(scale):
+    tokens, head = Gaussian(cov=COV), HEAD.scaled(scale)
+    seed = np.random.SeedSequence(1)
+    found = sweep(head, tokens, ["covariance"], np.array([50, 200]), 2000, seed, queries=40)
+    for controls in found["covariance"].zeros:
+        error = controls.std(axis=0) / np.sqrt(len(controls))
+        assert (np.abs(controls.mean(axis=0)) <= 4.5 * error).all()
+
+
+def test_asking_few_queries_costs_a_diffuse_head_next_to_nothing():
+    tokens = Gaussian(cov=COV)
+    few, whole = (
+        measure(HEAD.scaled(0.05), tokens, "covariance", [400], 200, queries=queries)
+        for queries in (40, "all")
+    )
+    assert few.stderr[0] < 1.5 * whole.stderr[0]

@@ -24,7 +24,8 @@ NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm")
 class Prefix:
     """Everything about the first n tokens of a batch of draws (leading axis B).
 
-    Outputs and limits are those of the first q tokens as queries, less the mean of the limit.
+    Outputs and limits are those of the first q tokens as `queries`, less the mean of the limit;
+    `token_mean` and `second` are moments of all n tokens.
     """
 
     n: int
@@ -33,8 +34,9 @@ class Prefix:
     limit_mean: Tensor
     features: Tensor
     scalars: Tensor
+    token_mean: Tensor
     second: Tensor
-    second_asked: Tensor
+    queries: Tensor
 
     @property
     def asked(self) -> int:
@@ -109,6 +111,8 @@ class CovarianceEstimator:
     """|Cov_n - Cov|^2 and its controls, for a reference covariance C."""
 
     covariance: Tensor
+    score: Tensor
+    value: Tensor
     linear: tuple[tuple[Tensor, Tensor], ...]
     second_mean: Tensor
     directions: tuple[Tensor, ...]
@@ -122,15 +126,19 @@ class CovarianceEstimator:
         return second - mean[:, :, None] * mean[:, None, :] - self.covariance
 
     def square(self, prefix: Prefix) -> Tensor:
-        """|Cov_n - Cov|_F^2, unbiased for q < n up to a part in q n.
+        """|Cov_n - Cov|_F^2, unbiased for q < n up to a part in q n."""
+        if prefix.asked == prefix.n:
+            return (self.difference(prefix) ** 2).sum((1, 2))
+        return self._square_from(prefix.outputs, prefix.n)
+
+    def _square_from(self, rows: Tensor, n: int) -> Tensor:
+        """Estimate the squared error of the covariance of n outputs from q of them (B, q, v).
 
         The squared norm of a covariance has an unbiased estimate from q rows (Himeno and Yamada
         2014) that is the same, on average, for all n of them; from it follows that of the n rows.
         """
-        if prefix.asked == prefix.n:
-            return (self.difference(prefix) ** 2).sum((1, 2))
-        q, n = prefix.asked, prefix.n
-        centred = prefix.outputs - prefix.outputs.mean(1, keepdim=True)
+        q = rows.shape[1]
+        centred = rows - rows.mean(1, keepdim=True)
         scatter = centred.transpose(1, 2) @ centred / (q - 1)
         trace = torch.diagonal(scatter, dim1=1, dim2=2).sum(-1) ** 2
         fourth = ((centred**2).sum(-1) ** 2).sum(1) / (q - 1)
@@ -143,6 +151,18 @@ class CovarianceEstimator:
         overlap = (scatter * self.covariance).sum((1, 2))
         return shrink**2 * over_all - 2 * shrink * overlap + (self.covariance**2).sum()
 
+    def stand_in(self, prefix: Prefix) -> Tensor:
+        """What asking q instead of n queries does to diffuse attention, x -> V S^ A x.
+
+        S^ is the covariance of all n tokens. The error of this map over all of them is known, so
+        that its estimate from q queries, less that, has mean zero and the noise of the queries.
+        """
+        spread = prefix.second - prefix.token_mean[:, :, None] * prefix.token_mean[:, None, :]
+        maps = times(self.value @ spread, self.score)
+        error = maps @ spread @ maps.transpose(1, 2) - self.covariance
+        rows = prefix.queries @ maps.transpose(1, 2)
+        return self._square_from(rows, prefix.n) - (error**2).sum((1, 2))
+
     def controls(self, prefix: Prefix) -> Tensor:
         """Quantities of mean zero, functions of the tokens alone: (B, Z), the best ones first."""
         gap = prefix.second - self.second_mean
@@ -152,8 +172,10 @@ class CovarianceEstimator:
             for left, right in self.linear:
                 moved = moved + times(left @ gap, right)
             columns.append((moved**2).sum((1, 2)) - self.square_mean / prefix.n)
-        if prefix.asked < prefix.n:
-            asked = prefix.second_asked - prefix.second
+        if self.linear and prefix.asked < prefix.n:
+            columns.append(self.stand_in(prefix))
+            known = prefix.queries
+            asked = known.transpose(1, 2) @ known / prefix.asked - prefix.second
             columns += [(asked * direction).sum((1, 2)) for direction in self.directions]
         columns += list((prefix.scalars - self.scalar_means).unbind(dim=1))
         if not columns:
@@ -171,14 +193,18 @@ def covariance_estimator(
     """
     covariance = torch.from_numpy(reference.covariance)
     means = torch.from_numpy(scalar_means)
+    score, value = torch.from_numpy(A), torch.from_numpy(V)
     if cov is None:
-        return CovarianceEstimator(covariance, (), covariance.new_zeros(()), (), 0.0, means)
+        none = covariance.new_zeros(())
+        return CovarianceEstimator(covariance, score, value, (), none, (), 0.0, means)
     middle = A @ cov @ A.T
     factors = [(V, middle @ cov @ V.T), (V @ cov @ A, A.T @ cov @ V.T), (V @ cov @ middle, V.T)]
     limit = V @ cov @ A
     directions = [limit.T @ reference.covariance @ limit, limit.T @ V @ cov @ V.T @ limit]
     return CovarianceEstimator(
         covariance,
+        score,
+        value,
         tuple((torch.from_numpy(left), torch.from_numpy(right)) for left, right in factors),
         torch.from_numpy(cov),
         tuple(torch.from_numpy(direction) for direction in directions),

@@ -172,7 +172,7 @@ def _prefixes(
     limits = torch.from_numpy(limit_outputs(head, tokens, drawn[:, : asked[-1]]) - reference.mean)
     value = torch.from_numpy(head.V.T.copy())
     mean = torch.from_numpy(reference.mean)
-    sums = scalars = second = torch.zeros(())
+    sums = scalars = total = second = torch.zeros(())
     previous = 0
     for size, count, outputs in zip(
         n.tolist(), asked, prefix_outputs(tilts, keys, n.tolist(), asked), strict=True
@@ -181,12 +181,12 @@ def _prefixes(
         vector_sums, scalar_sums = features.sums(segment)
         sums, scalars = sums + vector_sums, scalars + scalar_sums
         segment = segment.double()
+        total = total + segment.sum(1)
         second = second + segment.transpose(1, 2) @ segment
         previous = size
         means = sums / size
         used, steady = (torch.from_numpy(mask) for mask in features.steady(size))
         expected = torch.from_numpy(features.scalar_means)
-        known = keys[:, :count].double()
         yield Prefix(
             n=size,
             outputs=times(outputs, value) - mean,
@@ -194,8 +194,9 @@ def _prefixes(
             limit_mean=means[:, 0],
             features=means * used[:, None],
             scalars=torch.where(steady, scalars / size, expected),
+            token_mean=total / size,
             second=second / size,
-            second_asked=known.transpose(1, 2) @ known / count,
+            queries=keys[:, :count].double(),
         )
 
 
