@@ -1,8 +1,8 @@
 import json
 
-import faulty
 import pytest
 
+import faulty
 from attnlimit.cli import main
 from attnlimit.runs import RunFolder, ShardsSetAside, execute
 

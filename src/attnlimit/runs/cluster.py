@@ -24,11 +24,14 @@ from attnlimit.runs.versions import versions
 LOCAL = "local"
 SECONDS_TO_CONNECT = 15
 SECONDS_BETWEEN_COUNTS = 5
+SECONDS_WITHOUT_WORKERS = 120
 QUEUED_PER_THREAD = 2  # the next task is there when one ends, and no more than that
-# The driver hears of every death at once, and only of the task that was being done.
-SCHEDULER = {
+# The driver hears of every death at once, and only of the task that was being done; a worker may
+# take as long as it needs to start again.
+SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.worker-saturation": 1.0,
+    "distributed.deploy.lost-worker-timeout": "1 hour",
 }
 
 
@@ -164,8 +167,7 @@ class DaskCluster:
 
     def wait(self) -> Outcome:
         """Return the next task that ended, by itself or with its worker."""
-        key = self._ended.get().key
-        task, future = self._tasks.pop(key)
+        task, future = self._tasks.pop(self._next_ended().key)
         try:
             return unpack(task, future.result())
         except (asyncio.CancelledError, concurrent.futures.CancelledError, OSError):
@@ -175,6 +177,18 @@ class DaskCluster:
             return Outcome(task, fault=Fault("input", reason))
         except Exception as error:
             return Outcome(task, fault=self._fault(error))
+
+    def _next_ended(self) -> Any:
+        seen = time.monotonic()
+        while True:
+            try:
+                return self._ended.get(timeout=SECONDS_BETWEEN_COUNTS)
+            except queue.Empty:
+                self._count()
+            if self._threads or self.address != LOCAL:  # elsewhere, workers may yet be started
+                seen = time.monotonic()
+            elif time.monotonic() - seen > SECONDS_WITHOUT_WORKERS:
+                raise ExecutorLost("The workers died and could not be replaced.")
 
     def _count(self) -> None:
         with contextlib.suppress(OSError, RuntimeError):  # wait() says when it is gone
@@ -205,15 +219,16 @@ class DaskCluster:
     def _start_here(self) -> Any:
         import dask
 
-        with dask.config.set(SCHEDULER):
-            cluster = self._distributed.LocalCluster(
-                n_workers=self.workers or os.cpu_count() or 1,
-                threads_per_worker=1,
-                host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-                memory_limit=self.memory or "auto",
-                silence_logs=logging.CRITICAL,
-            )
+        self._stack.enter_context(dask.config.set(SETTINGS))
+        cluster = self._distributed.LocalCluster(
+            n_workers=self.workers or os.cpu_count() or 1,
+            threads_per_worker=1,
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+            memory_limit=self.memory or "auto",
+            preload=["attnlimit.runs.dask_worker"],
+            silence_logs=logging.CRITICAL,
+        )
         self._stack.enter_context(cluster)
         return self._distributed.Client(cluster, set_as_default=False)
 
