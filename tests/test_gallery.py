@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
-SMALLER = {"finite_n_moments": ["gallery/finite_n_moments.png", "6"]}  # fewer draws: seconds
+SMALLER = {  # fewer draws and articles: seconds
+    "finite_n_moments": ["gallery/finite_n_moments.png", "6"],
+    "plan_transfer": ["6"],
+}
 
 
 @pytest.mark.slow

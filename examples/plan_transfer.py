@@ -1,0 +1,76 @@
+"""Does a budget hold on another text? Heads that break it, by what they were planned on.
+
+Run: python examples/plan_transfer.py [articles]
+"""
+
+import sys
+
+import numpy as np
+
+from attnlimit.budgets.schemes import Queries, top
+from attnlimit.budgets.search import fixed_tokens
+from attnlimit.budgets.terms import Terms
+from attnlimit.budgets.transfer import next_text
+from attnlimit.experiments.model import captures_for, model_config
+from attnlimit.models import wikipedia
+
+TERMS = Terms(0.1, 0.05, 0.99)
+TOKENS = 512
+PARTS = 4
+SPLITS = 60
+
+
+def needs(article: str, parts: int) -> np.ndarray:
+    """Best keys (parts, heads, queries) that each query of MiniLM needs on stretches of a text."""
+    found = captures_for(model_config("minilm", f"wikipedia:{article}", tokens=TOKENS, parts=parts))
+    return np.array(
+        [[fixed_tokens(top(Queries.of(head, 128)), TERMS) for head in one] for one in found]
+    )
+
+
+def budgets(stretches: np.ndarray, margin: bool) -> np.ndarray:
+    """Budget of each head from (stretches, heads, queries)."""
+    largest = np.quantile(stretches, TERMS.quantile, axis=2, method="higher")
+    rule = next_text if margin else np.max
+    return np.minimum([rule(column) for column in largest.T], TOKENS)
+
+
+def main(count: int) -> None:
+    long = [document.title for document in wikipedia() if len(document.text.split()) > 2500]
+    articles = long[-count:]  # none of those that the rule was chosen on
+    texts = np.array([needs(article, 1)[0] for article in articles])
+    rng = np.random.default_rng(0)
+    print(f"{len(articles)} articles, {texts.shape[1]} heads, epsilon {TERMS.epsilon}")
+    print("planned on                       kept   heads below 95 %   worst head   median budget")
+    for stretches, margin in ((1, False), (4, False), (4, True)):
+        rows = []
+        for _ in range(SPLITS):
+            order = rng.permutation(len(articles))
+            budget = budgets(texts[order[:stretches]], margin)
+            rows.append(summary(texts[order[stretches:]], budget))
+        name = (
+            f"{stretches} article{'s' if stretches > 1 else ''}{' with margin' if margin else ''}"
+        )
+        show(name, rows)
+    own = {article: needs(article, PARTS) for article in articles[: max(1, count // 6)]}
+    for margin in (False, True):
+        rows = [
+            summary(texts[[name != article for name in articles]], budgets(stretches, margin))
+            for article, stretches in own.items()
+        ]
+        show(f"{PARTS} parts of one article{' with margin' if margin else ''}", rows)
+
+
+def summary(texts: np.ndarray, budget: np.ndarray) -> tuple[float, float, float, float]:
+    kept = (texts <= budget[None, :, None]).mean(axis=2)  # (texts, heads)
+    below = (kept < 1 - TERMS.delta).sum(axis=1)
+    return kept.mean(), below.mean(), kept.min(axis=1).mean(), np.median(budget)
+
+
+def show(name: str, rows: list[tuple[float, float, float, float]]) -> None:
+    kept, below, worst, tokens = np.mean(rows, axis=0)
+    print(f"{name:<32s} {kept:6.2%} {below:10.2f} of 72 {worst:12.0%} {tokens:15.0f}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 18)
