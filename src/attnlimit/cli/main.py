@@ -23,6 +23,7 @@ COMMANDS = (
     "attnlimit.cli.runs",
     "attnlimit.cli.cluster",
     "attnlimit.cli.bench",
+    "attnlimit.cli.cost",
     "attnlimit.cli.models",
     "attnlimit.cli.tokens",
     "attnlimit.cli.sparse",

@@ -1,0 +1,370 @@
+"""`attnlimit cost`: what will it take, on how many workers, and will it fit in memory?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from attnlimit.cli.options import with_options
+from attnlimit.cli.show import console, print_json, print_table, progress_bar
+from attnlimit.errors import BadInput
+
+if TYPE_CHECKING:
+    from attnlimit.cost.job import Job
+    from attnlimit.cost.rates import Rates
+
+WORKERS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+MODEL, SWEEP, MACHINE, CLUSTER = "A model", "A sweep", "This machine", "A cluster, simulated"
+
+
+@dataclass(frozen=True)
+class ModelSizes:
+    """Which model, at what context."""
+
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            help="Sizes of a known model: minilm, smollm2, llama-8b, llama-70b.",
+            rich_help_panel=MODEL,
+        ),
+    ] = None
+    layers: Annotated[
+        int | None, typer.Option("--layers", help="Layers.", rich_help_panel=MODEL)
+    ] = None
+    heads: Annotated[
+        int | None, typer.Option("--heads", help="Heads of a layer.", rich_help_panel=MODEL)
+    ] = None
+    kv_heads: Annotated[
+        int | None,
+        typer.Option("--kv-heads", help="Key-value heads; as heads.", rich_help_panel=MODEL),
+    ] = None
+    head_dim: Annotated[
+        int | None, typer.Option("--head-dim", help="Numbers in a key.", rich_help_panel=MODEL)
+    ] = None
+    parameters: Annotated[
+        float | None,
+        typer.Option("--parameters", help="Parameters, as 70e9.", rich_help_panel=MODEL),
+    ] = None
+    two_sided: Annotated[
+        bool,
+        typer.Option("--two-sided", help="Every token sees all others.", rich_help_panel=MODEL),
+    ] = False
+    context: Annotated[
+        int, typer.Option("--context", help="Tokens of a text.", rich_help_panel=MODEL)
+    ] = 512
+    queries: Annotated[
+        int,
+        typer.Option("--queries", help="Queries budgeted for each head.", rich_help_panel=MODEL),
+    ] = 128
+    parts: Annotated[
+        int, typer.Option("--parts", help="Stretches of text.", rich_help_panel=MODEL)
+    ] = 4
+    replicates: Annotated[
+        int, typer.Option("--replicates", help="Draws of the referee.", rich_help_panel=MODEL)
+    ] = 100
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="What if workers captured together and shared it, and heads could be cut.",
+            rich_help_panel=MODEL,
+        ),
+    ] = False
+    shard_seconds: Annotated[
+        float,
+        typer.Option("--shard-seconds", help="Of a shard, with --shared.", rich_help_panel=MODEL),
+    ] = 20.0
+    memory: Annotated[
+        float | None,
+        typer.Option("--memory", help="GB that a worker has.", rich_help_panel=MODEL),
+    ] = None
+    hours: Annotated[
+        float | None,
+        typer.Option("--hours", help="Say how many workers do it in this.", rich_help_panel=MODEL),
+    ] = None
+
+    def job(self) -> Job:
+        """Return the job that is described."""
+        from attnlimit.cost.job import Job
+
+        return Job(
+            self._shape(), self.context, self.queries, self.parts, self.replicates, self.shared
+        )
+
+    def _shape(self) -> Any:
+        from attnlimit.cost.shape import NAMED, Shape
+
+        given = {
+            "--layers": self.layers,
+            "--heads": self.heads,
+            "--head-dim": self.head_dim,
+            "--parameters": self.parameters,
+        }
+        if self.like is not None:
+            if any(value is not None for value in (*given.values(), self.kv_heads)):
+                raise BadInput("Give --like or the sizes of a model, not both.")
+            if self.like not in NAMED:
+                raise BadInput(f"--like must be one of {', '.join(NAMED)}; got {self.like!r}.")
+            return NAMED[self.like]
+        missing = [name for name, value in given.items() if value is None]
+        if len(missing) == len(given):
+            return NAMED["minilm"]
+        if missing:
+            raise BadInput(f"A model's sizes also need {', '.join(missing)}; or take --like.")
+        kv_heads = self.heads if self.kv_heads is None else self.kv_heads
+        return Shape(
+            self.layers, self.heads, kv_heads, self.head_dim, self.parameters,  # type: ignore[arg-type]
+            causal=not self.two_sided,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What else can be asked."""
+
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate", help="Measure this machine's rates again.", rich_help_panel=MACHINE
+        ),
+    ] = False
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Predicted beside measured at larger sizes.", rich_help_panel=MACHINE
+        ),
+    ] = False
+    limits: Annotated[
+        bool,
+        typer.Option(
+            "--limits",
+            help="The exact law up to 10^12 tokens, and what draws would take.",
+            rich_help_panel=MACHINE,
+        ),
+    ] = False
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            "--sweep", help="Draws at these n instead: 1000,5000,30000.", rich_help_panel=SWEEP
+        ),
+    ] = None
+    draws: Annotated[int, typer.Option("--draws", help="Of a sweep.", rich_help_panel=SWEEP)] = 400
+    dim: Annotated[
+        int, typer.Option("--dim", help="Of a sweep's tokens.", rich_help_panel=SWEEP)
+    ] = 50
+    simulate: Annotated[
+        Path | None,
+        typer.Option(
+            "--simulate",
+            help="1 to 1024 workers on shards like those of this run folder.",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None
+    shards: Annotated[
+        int, typer.Option("--shards", help="Shards to simulate.", rich_help_panel=CLUSTER)
+    ] = 100_000
+    deaths: Annotated[
+        float,
+        typer.Option("--deaths", help="Of a worker, in an hour.", rich_help_panel=CLUSTER),
+    ] = 0.0
+    seed: Annotated[int, typer.Option("--seed", help="Of a simulation.")] = 0
+
+    def only_one(self) -> None:
+        """Refuse two questions at once."""
+        asked = {
+            "--calibrate": self.calibrate,
+            "--check": self.check,
+            "--limits": self.limits,
+            "--sweep": self.sweep is not None,
+            "--simulate": self.simulate is not None,
+        }
+        said = [name for name, wanted in asked.items() if wanted]
+        if len(said) > 1:
+            raise BadInput(f"{' and '.join(said)} are different questions; ask one at a time.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the root."""
+    app.command("cost")(with_options(cost))
+
+
+def cost(
+    model: ModelSizes,
+    asked: Asked,
+    workers: Annotated[int, typer.Option("--workers", help="Workers, of one core each.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Predict what plan, measure or a sweep will take, before it is run.
+
+    Counts are exact; the seconds of each are fitted to timings of this machine, made the first time
+    and kept.
+    """
+    asked.only_one()
+    if asked.simulate is not None:
+        _simulate(asked, json)
+    elif asked.sweep is not None:
+        _sweep(asked, workers, json)
+    elif asked.check or asked.limits:
+        _check(asked, json)
+    elif asked.calibrate:
+        _show_rates(_calibrated(json), json)
+    else:
+        _estimate(model, workers, json)
+
+
+def _rates(json: bool) -> Rates:
+    """The rates kept here, measured if there are none."""
+    from attnlimit.cost.calibrate import rates_file
+    from attnlimit.cost.rates import Rates
+
+    path = rates_file()
+    return Rates.read(path) if path.exists() else _calibrated(json)
+
+
+def _calibrated(json: bool) -> Rates:
+    from attnlimit.cost.calibrate import calibrate, rates_file
+
+    with progress_bar("measuring this machine", shown=not json) as progress:
+        rates = calibrate(progress)
+    rates.write(rates_file())
+    return rates
+
+
+def _show_rates(rates: Rates, json: bool) -> None:
+    from attnlimit.cost.calibrate import rates_file
+
+    frame = rates.to_frame()
+    if json:
+        print_json({"rates": frame, "machine": rates.machine, "file": rates_file()})
+        return
+    print_table(frame, f"core-nanoseconds of each unit: {rates.machine.get('processor', '')}")
+    console().print(f"kept in {rates_file()}", soft_wrap=True, markup=False)
+
+
+def _check(asked: Asked, json: bool) -> None:
+    from attnlimit.cost.calibrate import check
+    from attnlimit.cost.limits import limit_costs
+
+    rates = _rates(json)
+    if asked.limits:
+        frame, title = limit_costs(rates), "exact laws beside the draws they replace"
+    else:
+        with progress_bar("checking the rates", shown=not json) as progress:
+            frame, title = check(rates, progress), "predicted and measured, not used in the fit"
+    if json:
+        print_json(frame)
+    else:
+        print_table(frame, title)
+
+
+def _sweep(asked: Asked, workers: int, json: bool) -> None:
+    import pandas as pd
+
+    from attnlimit import checks
+    from attnlimit.cost import counts
+
+    try:
+        sizes = sorted({int(part) for part in str(asked.sweep).split(",")})
+    except ValueError:
+        raise BadInput(
+            f"--sweep takes numbers of tokens as 1000,5000; got {asked.sweep!r}."
+        ) from None
+    checks.token_counts(sizes, "--sweep")
+    draws, dim = checks.count(asked.draws, "--draws"), checks.count(asked.dim, "--dim")
+    count = checks.count(workers, "--workers")
+    work = counts.sweep(sizes, draws, dim)
+    seconds = _rates(json).of("sweep", work)
+    row = {
+        "n up to": sizes[-1],
+        "draws": draws,
+        "pairs": work.pairs,
+        "GB of a draw": work.bytes / 1e9,
+        "core-seconds": seconds,
+        "shards of 20 s": -(-seconds // 20),
+        f"hours on {count}": seconds / count / 3600,
+    }
+    if json:
+        print_json(row)
+    else:
+        print_table(pd.DataFrame([row]), f"a sweep of {len(sizes)} n, d = {dim}, one temperature")
+
+
+def _simulate(asked: Asked, json: bool) -> None:
+    from attnlimit.cost import counts
+    from attnlimit.cost.cluster import scaling, shard_seconds
+
+    assert asked.simulate is not None
+    seconds = shard_seconds(asked.simulate)
+    rates = _rates(json)
+    driver = rates.of("driver", counts.shard(0))
+    start = rates.of("start", counts.Work(0, {"calls": 1.0}))
+    frame = scaling(
+        seconds,
+        asked.shards,
+        WORKERS,
+        driver=driver,
+        start=start,
+        deaths=asked.deaths,
+        seed=asked.seed,
+    )
+    if json:
+        print_json({"driver": driver, "start": start, "shard": seconds.mean(), "table": frame})
+        return
+    print_table(
+        frame,
+        f"{asked.shards} shards of {seconds.mean():.3g} s on average, {1e3 * driver:.3g} ms of the "
+        f"driver each, workers ready after {start:.3g} s",
+    )
+
+
+def _estimate(model: ModelSizes, workers: int, json: bool) -> None:
+    from attnlimit import checks
+    from attnlimit.cost.estimate import JOBS, estimate
+
+    job = model.job()
+    memory = None if model.memory is None else checks.positive(model.memory, "--memory")
+    hours = None if model.hours is None else checks.positive(model.hours, "--hours")
+    found = estimate(job, _rates(json), workers, model.shard_seconds)
+    needed = {} if hours is None else {name: found.totals[name].workers_for(hours) for name in JOBS}
+    if json:
+        print_json(
+            {
+                "stages": found.to_frame(),
+                "jobs": found.summary(),
+                "workers_for_hours": needed,
+                "fits": None
+                if memory is None
+                else {name: found.totals[name].bytes <= 1e9 * memory for name in JOBS},
+            }
+        )
+        return
+    shape = job.shape
+    print_table(
+        found.to_frame(),
+        f"{shape.layers} layers of {shape.heads} heads, {shape.parameters:.3g} parameters, "
+        f"{job.texts} stretches of {job.context} tokens",
+    )
+    print_table(found.summary())
+    screen = console()
+    for name in JOBS:
+        total = found.totals[name]
+        if memory is not None and total.bytes > 1e9 * memory:
+            screen.print(
+                f"{name}: does not fit: a worker needs {total.bytes / 1e9:.3g} GB, of which "
+                f"{job.resident / 1e9:.3g} GB are weights and captures, and has {memory:g} GB.",
+                soft_wrap=True,
+            )
+        if hours is not None:
+            workers_needed = needed[name]
+            screen.print(
+                f"{name}: no number of workers does it in {hours:g} h: every worker spends "
+                f"{total.repeated / 3600:.3g} h before its first shard, a shard takes "
+                f"{total.shard_seconds / 3600:.3g} h and the driver {total.driver / 3600:.3g} h."
+                if workers_needed is None
+                else f"{name}: {workers_needed} workers do it in {hours:g} h.",
+                soft_wrap=True,
+            )
