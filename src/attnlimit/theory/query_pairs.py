@@ -117,8 +117,9 @@ def controlled_mean(
     """Weighted mean of each column, corrected by a control whose true mean is known."""
     centred = control - weight @ control
     variance = weight @ centred**2
+    varies = variance > 1e-12 * (weight @ control**2)
     slope = np.divide(
-        weight @ (centred * found), variance, out=np.zeros_like(variance), where=variance > 0
+        weight @ (centred * found), variance, out=np.zeros_like(variance), where=varies
     )
     residual = found - slope * control
     mean = weight @ residual

@@ -31,6 +31,7 @@ from attnlimit.tokens.bessel import bessel_ratio, log_hypergeometric
 _POOL = 4096
 _OWN_QUERIES = 128
 _CONTROL_QUERIES = 8192
+_SHARP = 40.0  # from this size of tilts on scores are sharp enough for a coarser rule
 _FROZEN = 3.0  # the cap, as the gap of the two best scores of n
 _SINGLE_FROZEN = 8.0
 _SPREAD = 2.5  # most by which the gap of heights may vary among the n of one group
@@ -82,7 +83,8 @@ def _group_error(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64], picks: 
     first, second, weight = _query_pool(keys, tokens, n)
     cap = _FROZEN / float(_height_gap(keys.dim, n.max()))
     typical = float(np.sqrt((np.linalg.norm(keys.tilts(first), axis=1) ** 2).mean()))
-    part = min(1.0, (cap / max(typical, 1e-300)) ** 2)
+    keys = keys.coarse() if typical > _SHARP else keys
+    part = (cap / typical) ** 2 if typical > cap else 1.0
     caps = [(cap, 2 - part), (cap / np.sqrt(2), part - 1)] if part < 1 else [(cap, 1.0)]
     levels = [_Level(SphereOwnKeys.of(keys, n, c, first), share) for c, share in caps]
 
@@ -114,7 +116,7 @@ def _own_average(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64]) -> tupl
     """
     tilts = keys.tilts(tokens.points(_CONTROL_QUERIES, 1))
     sizes = np.maximum(np.linalg.norm(tilts, axis=1), 1e-300)
-    gains = ((tilts @ keys.values.T) ** 2).sum(axis=1) / sizes**2
+    gains = ((tilts / sizes[:, None] @ keys.values.T) ** 2).sum(axis=1)
     found = []
     for x in tokens.points(_CONTROL_QUERIES, 1)[:_OWN_QUERIES]:
         tilt = keys.tilts(x[None])[0]

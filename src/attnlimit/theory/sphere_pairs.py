@@ -7,7 +7,7 @@ query can see among n get none (docs/theory/moments.md, the sphere).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,17 +15,16 @@ from scipy.special import betaincinv, gammaln
 
 from attnlimit.checks import Array
 from attnlimit.heads import Head
-from attnlimit.theory.pair_law import CAP, PairTable
+from attnlimit.theory.pair_law import CAP, PAIR_STEP, PairTable
 from attnlimit.theory.plane_pairs import HeightNodes, Plane, PlaneSums, plane_table
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio
 
-_POINTS, _POINT_WEIGHTS = np.polynomial.legendre.leggauss(6)
-_PANEL = 4.0  # scores move by at most this much in a panel: errors below 1e-5 of a sum
+_PANEL = 4.0  # scores move by at most this much in a panel
 _ANGLE = 2.5  # and angles by this over sqrt(d)
 _UNSEEN = 32.0  # natural logarithms below 1/n of densities that never matter
 _DEPTH = 16.0  # a key whose score is log n and this below the least alpha weighs nothing
-_STEP = 0.75  # in alpha: the trapezoid rule errs by exp(-pi^2 / step), below 1e-5
+_COARSE_STEP, _COARSE_POINTS = 0.75, 6  # errors below 1e-5 of a sum
 _GRID = 2001
 _CHUNK = 1_500_000
 
@@ -36,12 +35,17 @@ class SphereKeys:
 
     score: Array  # (d, d): tilt of the unit query x is score @ x
     values: Array  # (d_v, d)
-    step: float = _STEP
+    step: float = PAIR_STEP
+    points: int = 10  # Gauss points in each panel: errors below 1e-10 of a sum
 
     @staticmethod
     def of(head: Head, tokens: Sphere) -> SphereKeys:
         """The head, seen from tokens of length one."""
         return SphereKeys(tokens.radius**2 * head.A, tokens.radius * head.V)
+
+    def coarse(self) -> SphereKeys:
+        """The same for sharp scores, where a rule that is cheaper is good enough."""
+        return replace(self, step=_COARSE_STEP, points=_COARSE_POINTS)
 
     @property
     def dim(self) -> int:
@@ -87,7 +91,7 @@ class SphereKeys:
         total = np.append(0.0, np.cumsum(steps))
         panels = max(int(np.ceil(total[-1])), 1)
         edges = np.interp(np.linspace(0, total[-1], panels + 1), total, angle)
-        place, width = _panel_nodes(edges[None])
+        place, width = _panel_nodes(edges[None], self.points)
         place, width = place[0, ::-1], width[0, ::-1]
         height, side = np.cos(place), np.sin(place)
         weight = width * side ** (self.dim - 2) / _mass(self.dim - 2)
@@ -112,7 +116,12 @@ class SphereKeys:
         nodes = self._heights(one, angle, cost)
         side = np.sqrt(np.maximum(1 - nodes.height**2, 0.0))
         sums = _across_sums(
-            other * plane.cosine * nodes.height, other * plane.sine * side, alpha[1], self.dim, n
+            other * plane.cosine * nodes.height,
+            other * plane.sine * side,
+            alpha[1],
+            self.dim,
+            self.points,
+            n,
         )
         missed, fade, pull = sums[0], side[:, None] * sums[1], sums[2]
         second = side[:, None] ** 2 * sums[4]
@@ -125,7 +134,9 @@ class SphereKeys:
         )
 
 
-def _across_sums(base: Array, spread: Array, alpha: Array, dim: int, n: NDArray[np.int64]) -> Array:
+def _across_sums(
+    base: Array, spread: Array, alpha: Array, dim: int, points: int, n: NDArray[np.int64]
+) -> Array:
     """1 - E e^{-w}, E[e^{-w} z], E[w e^{-w} (1, z, z^2)] for w = e^{base + spread z - alpha}.
 
     (5, K, J), one row for each base and spread; z = cos b, b of density sin^(dim-3). As E z = 0
@@ -149,11 +160,11 @@ def _across_sums(base: Array, spread: Array, alpha: Array, dim: int, n: NDArray[
     start = 0
     while start < len(rows):
         size = int(panels[rows[start]])
-        most = max(1, _CHUNK // (len(_POINTS) * (size + size // 4 + 1) * len(alpha)))
+        most = max(1, _CHUNK // (points * (size + size // 4 + 1) * len(alpha)))
         block = rows[start : start + most]
         block = block[panels[block] <= size + size // 4 + 1]
         edges = top + (low[block, None] - top) * np.linspace(0, 1, int(panels[block[-1]]) + 1)
-        angle, width = _panel_nodes(np.arccos(np.clip(edges, -1, 1)))
+        angle, width = _panel_nodes(np.arccos(np.clip(edges, -1, 1)), points)
         z = np.cos(angle)
         weight = width * np.sin(angle) ** (dim - 3) / _mass(dim - 3)
         found[:, block] = _kernel(base[block, None] + spread[block, None] * z, weight, z, alpha)
@@ -173,11 +184,12 @@ def _kernel(score: Array, weight: Array, z: Array, alpha: Array) -> Array:
     )
 
 
-def _panel_nodes(edges: Array) -> tuple[Array, Array]:
+def _panel_nodes(edges: Array, points: int) -> tuple[Array, Array]:
     """Gauss nodes and weights of the panels between `edges` (m, P + 1), as rows."""
+    unit, unit_weight = np.polynomial.legendre.leggauss(points)
     half, middle = np.diff(edges, axis=1) / 2, (edges[:, 1:] + edges[:, :-1]) / 2
-    place = middle[..., None] + half[..., None] * _POINTS
-    width = np.abs(half)[..., None] * _POINT_WEIGHTS
+    place = middle[..., None] + half[..., None] * unit
+    width = np.abs(half)[..., None] * unit_weight
     return place.reshape(len(edges), -1), width.reshape(len(edges), -1)
 
 

@@ -141,5 +141,7 @@ def stand_ins(tokens: Tokens) -> list[tuple[Array, Array]]:
     """Finite populations as (points, weights): the tokens, or two quasi-random sets of them."""
     if isinstance(tokens, Empirical):
         return [(tokens.locations, tokens.weights)]
+    if isinstance(tokens, Sphere) and tokens.dim == 1:
+        return [(tokens.radius * np.array([[-1.0], [1.0]]), np.array([0.5, 0.5]))]
     uniform = np.full(_QUASI_KEYS, 1 / _QUASI_KEYS)
     return [(tokens.points(_QUASI_KEYS, seed), uniform) for seed in (0, 1)]
