@@ -39,8 +39,10 @@ def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
         )
     sides = [_side(folder) for folder in folders]
     labels = _labels([side.record for side in sides], folders)
+    sentence = ""
     if names[0] == "model":
         figures, numbers = _models(sides, labels)
+        sentence = f"<p>{escape(_says(sides, labels))}</p>"
     else:
         figures = [figure for side in sides for figure in side.figures]
         numbers = [(label, side.table) for label, side in zip(labels, sides, strict=True)]
@@ -52,7 +54,7 @@ def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
     origin = "".join(f"<p class='note'>{provenance(side.record)}</p>" for side in sides)
     body = (
         f"<header><p class='eyebrow'>attnlimit · compare {escape(names[0])}</p>"
-        f"<h1>{escape(labels[0])} beside {escape(labels[1])}</h1></header>"
+        f"<h1>{escape(labels[0])} beside {escape(labels[1])}</h1>{sentence}</header>"
         f"<main>{sections}{tables}<section><h2>Runs</h2>{origin}</section></main><footer></footer>"
     )
     data = {"figures": [figure_data(figure) for figure in figures]}
@@ -83,6 +85,28 @@ def _side(folder: RunFolder) -> _Side:
         return _Side(record, [], frame, summary)
 
 
+def _sorted(
+    frames: list[pd.DataFrame], labels: list[str], key: str, title: str, y_label: str
+) -> Panel:
+    series = tuple(
+        Series(
+            (np.arange(len(frame)) + 0.5) / len(frame), np.sort(frame[key]), "line", label,
+            group=label,
+        )
+        for frame, label in zip(frames, labels, strict=True)
+    )  # fmt: skip
+    scale = "log" if key == "horizon" else "linear"
+    return Panel(title, "share of heads", y_label, series, x_scale="linear", y_scale=scale)
+
+
+def _says(sides: list[_Side], labels: list[str]) -> str:
+    parts = [
+        f"{side.summary['share of context']:.0%} of {side.summary['context']} tokens in {label}"
+        for side, label in zip(sides, labels, strict=True)
+    ]
+    return f"Half of the heads need more than {parts[0]}, and more than {parts[1]}."
+
+
 def _labels(records: list[dict[str, Any]], folders: list[RunFolder]) -> list[str]:
     configs = [record["config"] for record in records]
     if all("model" in config and "text" in config for config in configs):
@@ -98,23 +122,8 @@ def _models(
     frames = [side.table for side in sides]
     rows = [{"run": label, **side.summary} for label, side in zip(labels, sides, strict=True)]
     panels = [
-        Panel(
-            "Share of the context that heads need, sorted",
-            "share of heads",
-            "tokens needed / context",
-            tuple(
-                Series(
-                    (np.arange(len(frame)) + 0.5) / len(frame),
-                    np.sort(frame.share),
-                    "line",
-                    label,
-                    group=label,
-                )
-                for frame, label in zip(frames, labels, strict=True)
-            ),
-            x_scale="linear",
-            y_scale="linear",
-        )
+        _sorted(frames, labels, "share", "Tokens that heads need, sorted", "share of context"),
+        _sorted(frames, labels, "horizon", "Horizon of heads, sorted", "horizon H"),
     ]
     numbers = [("Summary", pd.DataFrame(rows))]
     both = frames[0].merge(frames[1], on=["layer", "head"], suffixes=(" 1", " 2"))
@@ -132,7 +141,10 @@ def _models(
             )
         both["difference"] = both["tokens 2"] - both["tokens 1"]
         moved = both.reindex(both.difference.abs().sort_values(ascending=False).index)[
-            ["layer", "head", "kind 1", "kind 2", "tokens 1", "tokens 2", "difference"]
+            ["layer", "head", "tokens 1", "tokens 2", "difference", "kind 1", "kind 2"]
         ]
-        numbers.append(("Heads that differ most", moved.head(20)))
+        names = {
+            f"{key} {k + 1}": f"{key}, {labels[k]}" for key in ("tokens", "kind") for k in (0, 1)
+        }
+        numbers.append(("Heads that differ most", moved.head(20).rename(columns=names)))
     return [FigureSpec("Two runs", tuple(panels))], numbers
