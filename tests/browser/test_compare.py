@@ -36,3 +36,11 @@ def test_a_wide_table_scrolls_by_keyboard(visit, path):
         seen.page.keyboard.press("ArrowRight")
     seen.page.wait_for_timeout(300)
     assert table.evaluate("node => node.scrollLeft") > 0
+
+
+def test_the_page_prints(visit, path, tmp_path):
+    seen = visit(path)
+    seen.page.emulate_media(media="print")
+    seen.page.pdf(path=tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").stat().st_size > 10_000
+    assert seen.errors == []

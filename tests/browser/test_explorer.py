@@ -10,10 +10,10 @@ def path(tmp_path_factory):
     return write_explorer(tmp_path_factory.mktemp("page") / "explorer.html")
 
 
-@pytest.mark.parametrize("width", [1280, 360])
-def test_the_explorer_loads_quietly_and_fits(visit, path, width):
-    seen = visit(path, width=width)
-    seen.keep(f"explorer-{width}")
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "light"), (1280, "dark")])
+def test_the_explorer_loads_quietly_and_fits(visit, path, width, scheme):
+    seen = visit(path, width=width, scheme=scheme)
+    seen.keep(f"explorer-{width}-{scheme}")
     assert seen.errors == []
     assert seen.outside() == []
     assert seen.fits()
@@ -39,4 +39,12 @@ def test_a_slider_moves_its_curve(visit, path, slider, plot, trace):
     seen.page.locator(f"#slider-{slider}").focus()
     seen.page.keyboard.press("ArrowRight")
     assert seen.page.evaluate(values) != before
+    assert seen.errors == []
+
+
+def test_the_explorer_prints(visit, path, tmp_path):
+    seen = visit(path)
+    seen.page.emulate_media(media="print")
+    seen.page.pdf(path=tmp_path / "page.pdf")
+    assert (tmp_path / "page.pdf").stat().st_size > 10_000
     assert seen.errors == []
