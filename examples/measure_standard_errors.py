@@ -43,12 +43,13 @@ def summary(samples, draws, control):
     slices = [slice(at, at + draws) for at in range(0, total, draws)]
     curves = [samples_curve(part(samples, rows), control=control) for rows in slices]
     whole = samples_curve(samples)
+    same = samples_curve(samples, control=control)  # on a bent curve the rate depends on weights
     columns = {}
     for name, found, truth in (
         ("value", [(curve.value[2], curve.stderr[2]) for curve in curves], whole.value[2]),
-        ("rate", [rate(curve) for curve in curves], rate(whole)[0]),
+        ("rate", [rate(curve) for curve in curves], rate(same)[0]),
     ):
-        values, stated = np.array(found).T
+        values, stated = np.array([pair for pair in found if np.isfinite(pair[0])]).T
         misses = values - truth
         spread = np.sqrt((misses**2).mean())
         columns[f"{name}: scatter / s.e."] = spread / stated.mean()

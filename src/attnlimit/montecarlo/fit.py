@@ -89,7 +89,7 @@ class RateFit:
 def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
     """Fit a rate to a curve: weighted least squares of log(root error) on log n.
 
-    Weights are the inverse variances; the standard error, the interval and the goodness of fit use
+    Weights are the inverse variances, smoothed to a power of n; the standard error, the interval and the goodness of fit use
     the joint covariance of the points, which share their draws. Theory's curves, without standard
     errors, are fitted with equal weights.
 
@@ -125,7 +125,7 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
     log_n = np.log(curve.n.astype(np.float64))
     log_root = half * np.log(curve.value)
     log_covariance = half**2 * covariance / np.outer(curve.value, curve.value)
-    weights = 1 / np.diag(log_covariance) if measured else np.ones(points)
+    weights = _weights(log_n, np.diag(log_covariance)) if measured else np.ones(points)
     design = np.stack([np.ones(points), -log_n], axis=1)
     solve = np.linalg.solve(design.T @ (weights[:, None] * design), design.T * weights)
     beta = float(solve[1] @ log_root)
@@ -144,6 +144,16 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
         n_range=(int(curve.n[0]), int(curve.n[-1])),
         bootstrap=_bootstrap(curve, covariance, half, solve[1]),
     )
+
+
+def _weights(log_n: Array, variances: Array) -> Array:
+    """Inverse variances, smoothed to a power of n.
+
+    On a curve that bends, the slope depends on the weights: the noise of each of them would be in
+    the slope, and not in its standard error.
+    """
+    smooth = np.polyfit(log_n - log_n.mean(), np.log(variances), 1)
+    return np.asarray(np.exp(-np.polyval(smooth, log_n - log_n.mean())))
 
 
 def _goodness(
