@@ -9,6 +9,7 @@ from attnlimit.theory.plane_pairs import joint_moment, single_moment
 from attnlimit.theory.sphere_mean import extrapolation, sphere_mean_error
 from attnlimit.theory.sphere_own_keys import SphereOwnKeys
 from attnlimit.theory.sphere_pairs import SphereKeys
+from attnlimit.theory.two_query import mean_error
 
 
 def unit_rows(rng, *shape):
@@ -141,13 +142,13 @@ def test_what_own_keys_do_to_first_order():
 )
 def test_the_mean_against_measurements(dim, scale, draws):
     """Within 4 standard errors, and within 5 % beyond one of them, from H < 1 to frozen."""
-    head, tokens, n = random_head(dim, scale, dim), al.Sphere(dim), [100]
-    predicted = al.predict(head, tokens, "mean", n)
+    head, tokens, n = random_head(dim, scale, dim), al.Sphere(dim), np.array([100])
+    predicted = mean_error(head, tokens, n)
     measured = al.measure(head, tokens, "mean", n, draws, seed=5)
-    gap = np.abs(predicted.value - measured.value)
+    gap = np.abs(predicted.mse - measured.value)
     assert (gap < 4 * np.hypot(measured.stderr, predicted.numerical_error)).all()
     assert (gap < 0.1 * measured.value + 2 * measured.stderr).all()
-    assert (predicted.numerical_error < 0.06 * predicted.value).all()
+    assert (predicted.numerical_error < 0.06 * predicted.mse).all()
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 The bias is exact: given the query, E[Gamma_n Gamma_n'] = E[g^2] ee' + P (I - ee'). The noise is the
 delta method's while tokens are where queries look; past that, that of queries whose outputs are
-either one and the same or independent (docs/theory/moments.md, the sphere).
+either one and the same or independent (docs/theory/sphere.md).
 """
 
 from __future__ import annotations

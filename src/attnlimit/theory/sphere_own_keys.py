@@ -160,7 +160,8 @@ class SphereOwnKeys:
         found = []
         for x in queries[:_QUERIES]:
             tilt = self.cut(x[None])[0]
-            unit = tilt / max(float(np.linalg.norm(tilt)), 1e-300)
+            size = float(np.linalg.norm(tilt))
+            unit = tilt / size if size > 0 else x
             above = np.exp(-depth * (np.arange(_STRATA) + rng.random()) / _STRATA)
             height = 1 - 2 * betaincinv(half, half, above)
             across = rng.standard_normal((_STRATA, len(x)))

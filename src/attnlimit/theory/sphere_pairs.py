@@ -2,7 +2,7 @@
 
 In the plane of two tilts a key is (cos a, sin a cos b), with densities sin^(d-2) of a, sin^(d-3) of
 b. Gauss panels in the angles are cut so that scores move by little in each; keys that neither
-query can see among n get none (docs/theory/moments.md, the sphere).
+query can see among n get none (docs/theory/sphere.md).
 """
 
 from __future__ import annotations
