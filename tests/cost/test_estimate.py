@@ -123,3 +123,25 @@ def test_predicted_stands_beside_measured(rates, timed):
     assert all(
         row["ratio"] == pytest.approx(row["predicted s"] / row["measured s"]) for row in rows
     )
+
+
+def test_a_real_run_is_simulated_from_its_shards(rates, monkeypatch):
+    from attnlimit.cost import real_run
+    from attnlimit.runs import InProcess
+
+    monkeypatch.setattr("attnlimit.runs.LocalProcesses", lambda workers: InProcess())
+    sizes = {"scales": [0.05], "n": [50, 100, 200, 400], "replicates": 20, "block": 5}
+    monkeypatch.setattr(real_run, "SIZES", sizes)
+    frame = real_run.check_cluster(rates)
+    assert frame.workers.tolist() == [1, 2]
+    assert (frame.shards == 4 + 2).all()
+    assert frame["simulated s"].iloc[1] < frame["simulated s"].iloc[0]
+
+
+def test_the_exact_law_is_the_only_way_to_a_million_million_tokens(rates):
+    from attnlimit.cost.limits import limit_costs
+
+    frame = limit_costs(rates, [10**3, 10**12])
+    assert (frame["one query, exact s"] > 0).all()
+    assert frame["root error"].is_monotonic_decreasing
+    assert frame["pairs of 100 draws"].iloc[1] == 100 * 10**24 / 8

@@ -208,8 +208,10 @@ def cost(
         _simulate(asked, json)
     elif asked.sweep is not None:
         _sweep(asked, workers, json)
-    elif asked.check or asked.limits:
-        _check(asked, json)
+    elif asked.check:
+        _check(json)
+    elif asked.limits:
+        _limits(json)
     elif asked.calibrate:
         _show_rates(_calibrated(json), json)
     else:
@@ -245,20 +247,31 @@ def _show_rates(rates: Rates, json: bool) -> None:
     console().print(f"kept in {rates_file()}", soft_wrap=True, markup=False)
 
 
-def _check(asked: Asked, json: bool) -> None:
-    from attnlimit.cost.calibrate import check
+def _limits(json: bool) -> None:
     from attnlimit.cost.limits import limit_costs
 
-    rates = _rates(json)
-    if asked.limits:
-        frame, title = limit_costs(rates), "exact laws beside the draws they replace"
-    else:
-        with progress_bar("checking the rates", shown=not json) as progress:
-            frame, title = check(rates, progress), "predicted and measured, not used in the fit"
+    frame = limit_costs(_rates(json))
     if json:
         print_json(frame)
     else:
-        print_table(frame, title)
+        print_table(frame, "exact laws beside the draws they replace")
+
+
+def _check(json: bool) -> None:
+    from attnlimit.cost.calibrate import check
+    from attnlimit.cost.memory import check_memory
+    from attnlimit.cost.real_run import check_cluster
+
+    rates = _rates(json)
+    with progress_bar("checking the rates", shown=not json) as progress:
+        seconds = check(rates, progress)
+    memory, cluster = check_memory(), check_cluster(rates)
+    if json:
+        print_json({"seconds": seconds, "memory": memory, "cluster": cluster})
+        return
+    print_table(seconds, "seconds at sizes not used in the fit")
+    print_table(memory, "peak memory of a fresh process, beyond the loaded model")
+    print_table(cluster, "a real run, and the same one simulated from the shards of one worker")
 
 
 def _sweep(asked: Asked, workers: int, json: bool) -> None:

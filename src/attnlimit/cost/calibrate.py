@@ -20,7 +20,7 @@ HEADS = ((0, 0, 32, 24), (2, 3, 128, 4), (5, 7, 384, 8))
 MODELS = ("minilm", "smollm2")
 SMALL = (128, 256, 384)
 LARGE = (512, 1024, 2048)
-STEPS, CHECK_STEPS = 16, 11
+STEPS, CHECK_STEPS = 17, 11
 
 
 def rates_file() -> Path:
@@ -49,7 +49,8 @@ def _counted(
 def _small() -> Iterator[list[Timing]]:
     from attnlimit.models import capture, load
 
-    yield [timing.time_start()]
+    start = timing.time_start()
+    yield [start]
     yield [timing.time_driver(ids) for ids in (0, 2_000, 50_000)]
     yield [timing.time_product(tokens, width) for tokens in (128, 512) for width in (2048, 4096)]
     yield [
@@ -60,13 +61,13 @@ def _small() -> Iterator[list[Timing]]:
     ]
     yield [
         timing.time_sweep(sizes, draws, dim)
-        for sizes, draws in (((250, 500, 1000), 20), ((500, 1000, 2000), 6), ((1000, 4000), 2))
+        for sizes, draws in (((250, 500, 1000), 20), ((500, 1000, 2000), 6), ((1500, 6000), 2))
         for dim in (20, 50, 100)
     ]
     for name in MODELS:
         model = load(name)
         shape, ids = shape_of(model), timing.text_ids(model)
-        yield [timing.time_load(name, shape)]
+        yield [timing.time_load(name, shape, start.seconds)]
         yield [timing.time_forward(model, shape, ids[:tokens], 2) for tokens in (64, 128, 256)]
         for tokens in SMALL:
             captured, *others = (
@@ -83,6 +84,7 @@ def _small() -> Iterator[list[Timing]]:
                     others=others[: layer // 2],
                 )
             yield found
+    yield [timing.time_horizons(timing.made_capture(1024, 64, causal=True, heads=16))]
     # No bundled model has heads of 128 numbers.
     yield [
         one
@@ -132,7 +134,7 @@ _LARGE_NAMES = (
     *(f"smollm2, {tokens} tokens" for tokens in LARGE),
     "minilm, 512 tokens, four texts",
     *(f"attention alone, {tokens} tokens, d = 128" for tokens in (8192, 16384)),
-    *(f"Gaussian sweep to n = {n}, d = 50" for n in (4000, 8000, 16000)),
+    *(f"Gaussian sweep to n = {n}, d = 50" for n in (8000, 16000, 32000)),
     "made head, 1024 tokens, d = 128",
     "made head, 2048 tokens, d = 128",
 )
@@ -160,9 +162,9 @@ def _large() -> Iterator[list[Timing]]:
     yield found
     for tokens in (8192, 16384):
         yield [timing.time_attention(1, tokens, 128, causal=True)]
-    for largest in (4000, 8000, 16000):
+    for largest in (8000, 16000, 32000):
         sizes = [int(n) for n in np.geomspace(500, largest, 6)]
-        yield [timing.time_sweep(sizes, 4, 50)]
+        yield [timing.time_sweep(sizes, 3, 50)]
     for tokens in (1024, 2048):
         made = timing.made_capture(tokens, 128, causal=True, heads=8, seed=1)
         yield [timing.time_horizons(made), *timing.time_head(made, 0, 3, queries=128, replicates=4)]

@@ -21,6 +21,7 @@ SCORE_DEPTH = 20.0
 of MiniLM and SmolLM2 on 512 tokens, of which nine in ten lie between 8 and 29."""
 
 REFEREE_SIZES = 6
+LONGEST = 100
 MIXED_QUERIES = 64
 BLOCK = 1 << 22
 """Scores that a blocked pass holds at a time."""
@@ -150,8 +151,13 @@ def referee(tokens: int, dim: int, replicates: int, *, causal: bool) -> Work:
     return Work(drawn + passes, units, held or NUMBER * 4 * block)
 
 
-def budget(queries: int, tokens: int, dim: int, texts: int = 1, depth: float = SCORE_DEPTH) -> Work:
-    """Budgets of one head by every scheme: exact laws at Q queries, linear in the context.
+def budget_law(queries: int, tokens: int, dim: int, depth: float = SCORE_DEPTH) -> Work:
+    """The exact law of sampling that one text's budget asks, up to a hundred times the context."""
+    return law(queries, tokens, dim, LONGEST * tokens, depth)
+
+
+def schemes(queries: int, tokens: int, dim: int, texts: int = 1) -> Work:
+    """Budgets of one head by all other schemes at Q queries: linear in the context.
 
     The law of best keys with a sample costs the most. It is searched on one text, and on the others
     mostly checked.
@@ -159,13 +165,12 @@ def budget(queries: int, tokens: int, dim: int, texts: int = 1, depth: float = S
     pairs = float(queries * tokens)
     mixed = float(min(queries, MIXED_QUERIES) * tokens)
     units = {
-        "calls": float(texts),
+        "calls": 1.0,
         "queries": float(texts * queries),
-        "node pairs": texts * pairs * nodes(100 * tokens, depth),
         "pair numbers": texts * pairs * dim,
-        "pair squares": texts * pairs * dim**2,
         "mixed pairs": mixed,
         "mixed numbers": mixed * dim,
+        "other texts": texts - 1.0,
         "mixed pairs of other texts": (texts - 1) * mixed,
     }
     held = DOUBLE * pairs * (dim + 5.0 * texts + 4.0)

@@ -77,14 +77,15 @@ class Job:
     def stages(self) -> tuple[Stage, ...]:
         """All stages, in their order."""
         shape, tokens, dim = self.shape, self.context, self.shape.head_dim
-        seen = tokens - tokens // 2 if shape.causal else tokens
+        causal = shape.causal
+        asked = min(self.queries, tokens - tokens // 2 if causal else tokens)
         law = counts.law(tokens, tokens, dim, tokens)
-        draws = "draws, causal" if shape.causal else "draws"
+        drawn = counts.referee(tokens, dim, self.replicates, causal=causal)
         once: Literal["worker", "head"] = "head" if self.shared else "worker"
         laws = ["law in double"]
         if counts.single_is_enough(tokens):
             # A causal head's first queries see few keys: single precision is tried, in vain.
-            laws = ["law", *laws] if shape.causal else ["law"]
+            laws = ["law", *laws] if causal else ["law"]
         return (
             Stage("start", (("start", Work(0, {"calls": 1.0})),), "worker", True),
             Stage("load", (("load", counts.load(shape)),), once, True),
@@ -95,26 +96,25 @@ class Job:
                 True,
             ),
             self._by_head(
-                "budgets, at some queries",
-                ["budgets"],
-                counts.budget(min(self.queries, seen), tokens, dim, self.texts),
+                "budgets: law of sampling",
+                {"law in double": counts.budget_law(asked, tokens, dim).times(self.texts)},
                 planned=True,
             ),
-            self._by_head("exact curve, every query", laws, law),
-            self._by_head("delta pass, influence", ["delta pass"], counts.delta(tokens, dim)),
-            self._by_head("horizons", ["horizons"], self._horizons()),
             self._by_head(
-                "the referee's draws",
-                [draws],
-                counts.referee(tokens, dim, self.replicates, causal=shape.causal),
+                "budgets: other schemes",
+                {"schemes": counts.schemes(asked, tokens, dim, self.texts)},
+                planned=True,
             ),
+            self._by_head("exact curve, every query", dict.fromkeys(laws, law)),
+            self._by_head("delta pass, influence", {"delta pass": counts.delta(tokens, dim)}),
+            self._by_head("horizons", {"horizons": self._horizons()}),
+            self._by_head("the referee's draws", {"draws, causal" if causal else "draws": drawn}),
         )
 
-    def _by_head(
-        self, title: str, stages: list[str], work: Work, *, planned: bool = False
-    ) -> Stage:
-        whole = work.times(self.shape.all_heads)
-        return Stage(title, tuple((name, whole) for name in stages), "head", planned)
+    def _by_head(self, title: str, works: dict[str, Work], *, planned: bool = False) -> Stage:
+        heads = self.shape.all_heads
+        whole = tuple((name, work.times(heads)) for name, work in works.items())
+        return Stage(title, whole, "head", planned)
 
     def _horizons(self) -> Work:
         """Every shard computes the horizons of all heads, and keeps its own."""
