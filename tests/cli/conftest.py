@@ -43,29 +43,20 @@ def measured(here, texts, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def reproduced(here, tmp_path_factory):
+def reproduced(tmp_path_factory):
     """Run folders of a synthetic and a sparse experiment, two of each."""
-    from dataclasses import replace
-
-    from attnlimit.experiments import clt
-    from attnlimit.sparse.experiments import separation
+    from attnlimit.experiments import load
+    from attnlimit.runs import execute
 
     sizes = {
-        clt: {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10},
-        separation: {"log2_lengths": [4, 5], "draws": 200, "log2_checked": 4},
+        "clt": {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10},
+        "sparse-separation": {"log2_lengths": [4, 5], "draws": 200, "log2_checked": 4},
     }
     root = tmp_path_factory.mktemp("runs")
     found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        for module, smaller in sizes.items():
-            experiment = module.EXPERIMENT
-            small = experiment.config(False) | smaller
-            patch.setattr(
-                module, "EXPERIMENT", replace(experiment, config=lambda paper, small=small: small)
-            )
-            for seed in (0, 1):
-                options = ["--seed", seed, "--out", root, "--json"]
-                code, out, err = call("reproduce", experiment.name, *options)
-                assert code == 0, err
-                found.setdefault(experiment.name, []).append(json.loads(out)["run"])
+    for name, smaller in sizes.items():
+        experiment = load(name)
+        for seed in (0, 1):
+            config = experiment.config(False) | smaller | {"seed": seed}
+            found.setdefault(name, []).append(str(execute(experiment, config, root).path))
     return found
