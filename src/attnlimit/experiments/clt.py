@@ -140,12 +140,13 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
             )
         )
     quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal", "normal"))
-    for H, part in groups(curves, "horizon"):
+    for place, (H, part) in enumerate(groups(curves, "horizon")):
         one = part.groupby("n").first().reset_index()
         label = f"H = {H:g}"
+        beside = one["n"] * 1.08 ** (place - len(config["horizons"]) // 2)  # bars side by side
         distances.append(
             Series(
-                one["n"], one["distance"], "points", label, label, error=2 * one["distance_stderr"]
+                beside, one["distance"], "points", label, label, error=2 * one["distance_stderr"]
             )
         )
         deviations.append(

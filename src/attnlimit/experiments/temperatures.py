@@ -196,11 +196,12 @@ def figure(config: Config, curves: pd.DataFrame, title: str) -> FigureSpec:
         here = curves[curves["statistic"] == statistic]
         series = []
         for scale, part in groups(here, "scale"):
-            label = f"{scale:.3g}"
-            series.append(Series(part["n"], part["predicted"], group=label))
+            name = f"{scale:.3g}" if scale < 1000 else f"{scale:.0f}"
+            label = name if statistic == "mean" else None  # one legend serves both
+            series.append(Series(part["n"], part["predicted"], group=name))
             series.append(
                 Series(
-                    part["n"], part["root"], "points", label, label, error=2 * part["root_stderr"]
+                    part["n"], part["root"], "points", label, name, error=2 * part["root_stderr"]
                 )
             )
         panels.append(
@@ -209,7 +210,7 @@ def figure(config: Config, curves: pd.DataFrame, title: str) -> FigureSpec:
                 "number of tokens n",
                 "root mean square error",
                 tuple(series),
-                legend_title="scale",
+                legend_title="scale" if statistic == "mean" else None,
             )
         )
     for statistic in PREDICTED:

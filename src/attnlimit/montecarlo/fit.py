@@ -89,9 +89,9 @@ class RateFit:
 def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
     """Fit a rate to a curve: weighted least squares of log(root error) on log n.
 
-    Weights are the inverse variances, smoothed to a power of n; the standard error, the interval and the goodness of fit use
-    the joint covariance of the points, which share their draws. Theory's curves, without standard
-    errors, are fitted with equal weights.
+    Weights are the inverse variances, smoothed to a power of n; the standard error, the interval
+    and the goodness of fit use the joint covariance of the points, which share their draws.
+    Theory's curves, without standard errors, are fitted with equal weights.
 
     Parameters
     ----------
