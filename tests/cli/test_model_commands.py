@@ -7,6 +7,7 @@ import pytest
 
 from attnlimit.budgets import read_plan
 from attnlimit.cli.model_options import ModelOptions
+from attnlimit.errors import BadInput
 from called import SMALL, call
 
 MEASURE = [*SMALL, "--replicates", "4"]
@@ -104,3 +105,35 @@ def test_measure_refuses_what_only_it_takes(here, texts, tmp_path):
         code, _, err = call(*options, *wrong)
         assert code == 2
         assert wrong[0].removeprefix("--") in err
+
+
+def test_pickled_weights_are_read_when_named_and_not_otherwise(here, texts, tmp_path):
+    import shutil
+
+    import torch
+    from safetensors.torch import load_file
+
+    from attnlimit.models.bundled import BUNDLED
+
+    packaged = BUNDLED["minilm"].require().parent
+    folder = tmp_path / "model"
+    shutil.copytree(packaged, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    weights = next(folder.glob("*.safetensors"))
+    torch.save(load_file(weights), folder / "pytorch_model.bin")
+    weights.unlink()
+    asked = ["plan", "--model", folder, "--text", texts[0], *SMALL, "--json"]
+    code, _, err = call(*asked)
+    assert code == 2
+    assert "--pickled-weights pytorch_model.bin" in err
+    code, out, err = call(*asked, "--pickled-weights", "pytorch_model.bin")
+    assert code == 0, err
+    same = json.loads(call("plan", "--text", texts[0], *SMALL, "--json")[1])
+    assert json.loads(out)["layers"] == same["layers"]
+
+
+def test_another_machine_must_have_the_same_weights(here, texts):
+    from attnlimit.experiments.model import captures_for, model_config
+
+    config = model_config("minilm", str(texts[0]), tokens=48, parts=1, layers=[0])
+    with pytest.raises(BadInput, match="every machine must have the same"):
+        captures_for(config | {"weights": "0" * 64})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +19,14 @@ class ModelOptions:
     model: Annotated[
         str, typer.Option("--model", help="minilm, smollm2, a folder with a model, or a hub id.")
     ] = "minilm"
+    pickled_weights: Annotated[
+        str | None,
+        typer.Option(
+            "--pickled-weights",
+            help="The one pickled file of a model folder that may be read, such as "
+            "pytorch_model.bin; tensors only.",
+        ),
+    ] = None
     text: Annotated[
         list[str],
         typer.Option(
@@ -36,6 +44,21 @@ class ModelOptions:
     layer: Annotated[
         list[int] | None, typer.Option("--layer", help="Only this layer; may be repeated.")
     ] = None
+
+    def config(self, **more: Any) -> dict[str, Any]:
+        """Return the configuration of a run, with what else it takes."""
+        from attnlimit.experiments.model import model_config
+
+        return model_config(
+            self.model,
+            *self.text,
+            tokens=self.tokens,
+            parts=self.parts,
+            terms=self.terms,
+            layers=self.layer,
+            pickled=self.pickled_weights,
+            **more,
+        )
 
     @property
     def terms(self) -> Terms:

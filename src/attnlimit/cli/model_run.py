@@ -16,20 +16,11 @@ from attnlimit.cli.where import RunOptions
 def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: bool) -> Any:
     """Run a model on its texts, or find the finished run; return the folder."""
     from attnlimit.experiments import load
-    from attnlimit.experiments.model import NAME, model_config
+    from attnlimit.experiments.model import NAME
     from attnlimit.runs import execute
 
     executor = how.executor()
-    config = model_config(
-        asked.model,
-        *asked.text,
-        tokens=asked.tokens,
-        parts=asked.parts,
-        terms=asked.terms,
-        layers=asked.layer,
-        replicates=replicates,
-        seed=how.seed,
-    )
+    config = asked.config(replicates=replicates, seed=how.seed)
     with run_view("heads", shown=shown) as progress:
         return execute(
             load(NAME),

@@ -28,16 +28,9 @@ def plan(
     """Budget every head of a model on a text; nothing is drawn, so nothing is random."""
     from attnlimit.budgets import plan_budgets
     from attnlimit.budgets.longer import FACTORS
-    from attnlimit.experiments.model import captures_for, model_config, source_of
+    from attnlimit.experiments.model import captures_for, source_of
 
-    config = model_config(
-        asked.model,
-        *asked.text,
-        tokens=asked.tokens,
-        parts=asked.parts,
-        terms=asked.terms,
-        layers=asked.layer,
-    )
+    config = asked.config()
     with progress_bar("heads", shown=not json) as progress:
         found = plan_budgets(
             captures_for(config), asked.terms, source=source_of(config), progress=progress

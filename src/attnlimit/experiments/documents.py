@@ -24,9 +24,9 @@ def source(model: str, title: str, tokens: int) -> Config:
 
 
 @lru_cache(maxsize=2)
-def model_named(name: str) -> LoadedModel:
+def model_named(name: str, pickled: str | None = None) -> LoadedModel:
     """Load a model once in a process."""
-    return load(name)
+    return load(name, pickled)
 
 
 @lru_cache(maxsize=2)

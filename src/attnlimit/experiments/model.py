@@ -44,6 +44,7 @@ def model_config(
     layers: Sequence[int] | None = None,
     replicates: int = 100,
     seed: int = 0,
+    pickled: str | None = None,
 ) -> Config:
     """Configuration of a run on the first `tokens` tokens of `text`, which it records as ids.
 
@@ -53,7 +54,7 @@ def model_config(
     """
     if len({text, *others}) <= len(others):
         raise BadInput("The same text is given twice; each one counts as another text.")
-    loaded = model_named(model)
+    loaded = model_named(model, pickled)
     length = checks.count(tokens, "tokens", smallest=FEWEST)
     if loaded.positions is not None and length > loaded.positions:
         raise BadInput(
@@ -73,6 +74,7 @@ def model_config(
     wanted = Terms() if terms is None else terms
     return {
         "model": model,
+        "pickled": pickled,
         "weights": loaded.weights,
         "weights_licence": loaded.licence,
         "notes": list(loaded.notes),
@@ -123,16 +125,31 @@ def _stretches(loaded: LoadedModel, ids: list[int], length: int, parts: int) -> 
 
 @lru_cache(maxsize=1)
 def _captured(
-    model: str, texts: tuple[tuple[int, ...], ...], layers: tuple[int, ...]
+    model: str,
+    pickled: str | None,
+    weights: str,
+    texts: tuple[tuple[int, ...], ...],
+    layers: tuple[int, ...],
 ) -> tuple[Capture, ...]:
-    loaded = model_named(model)
+    loaded = model_named(model, pickled)
+    if loaded.weights != weights:
+        raise BadInput(
+            f"The weights of {model} here have SHA-256 {loaded.weights[:12]}..., the run began "
+            f"with {weights[:12]}...: every machine must have the same."
+        )
     return tuple(capture(loaded, list(ids), layers=layers) for ids in texts)
 
 
 def captures_for(config: Config) -> tuple[Capture, ...]:
     """Capture the texts that a run's configuration names, once in a process; its own first."""
     texts = [config["ids"], *(other["ids"] for other in config["others"])]
-    return _captured(config["model"], tuple(map(tuple, texts)), tuple(config["layers"]))
+    return _captured(
+        config["model"],
+        config["pickled"],
+        config["weights"],
+        tuple(map(tuple, texts)),
+        tuple(config["layers"]),
+    )
 
 
 def source_of(config: Config) -> dict[str, Any]:

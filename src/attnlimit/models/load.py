@@ -224,7 +224,7 @@ def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
         found = files.pickled_files(folder)
         instead = (
             f"only pickled ones ({', '.join(found)}), which are refused unless one is named: "
-            f"pickled={found[0]!r}"
+            f"pickled={found[0]!r} in Python, --pickled-weights {found[0]} on the command line"
             if found
             else "save the model with save_pretrained"
         )

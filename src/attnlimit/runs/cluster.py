@@ -18,6 +18,7 @@ from typing import Any
 
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.runs.executor import ExecutorLost
+from attnlimit.runs.interruption import unheard
 from attnlimit.runs.task import Fault, FaultKind, Outcome, Task, compute, pack, unpack
 from attnlimit.runs.versions import versions
 
@@ -220,15 +221,15 @@ class DaskCluster:
         import dask
 
         self._stack.enter_context(dask.config.set(SETTINGS))
-        cluster = self._distributed.LocalCluster(
-            n_workers=self.workers or os.cpu_count() or 1,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            memory_limit=self.memory or "auto",
-            preload=["attnlimit.runs.dask_worker"],
-            silence_logs=logging.CRITICAL,
-        )
+        with unheard():
+            cluster = self._distributed.LocalCluster(
+                n_workers=self.workers or os.cpu_count() or 1,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                dashboard_address="127.0.0.1:0",
+                memory_limit=self.memory or "auto",
+                silence_logs=logging.CRITICAL,
+            )
         self._stack.enter_context(cluster)
         return self._distributed.Client(cluster, set_as_default=False)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
@@ -31,3 +32,19 @@ class Interruption:
             raise KeyboardInterrupt
         self.asked = True
         self._notice()
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Start processes and threads that never hear Ctrl-C, which a terminal sends to all of them.
+
+    They inherit the block, from their first instant on; here it is lifted, and heard, at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from attnlimit.errors import AttnlimitError
+from attnlimit.runs.interruption import unheard
 from attnlimit.runs.task import Fault, Outcome, Task, compute, pack, unpack
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -128,15 +129,14 @@ def _start() -> _Worker:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_work, args=(there,), daemon=True)
-    with _single_threaded_children():
+    with _single_threaded_children(), unheard():
         process.start()
     there.close()  # so that the end of the process is the end of the pipe
     return _Worker(process, here)
 
 
 def _work(pipe: Connection) -> None:
-    """Do tasks until the pipe closes; Ctrl-C is the parent's to handle."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Do tasks until the pipe closes."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
