@@ -54,13 +54,13 @@ class OwnKeyControl:
         weight = _share(float(tilt @ key), float(tilt @ tilt), n)
         return float(weight * ((key - output) @ self.white.metric @ (other - self.white.offset)))
 
-    def average(self) -> Array:
-        """The average of `pair` over independent queries, for each n."""
+    def average(self) -> tuple[Array, Array]:
+        """The average of `pair` over independent queries, for each n, and its standard error."""
         dim = len(self.white.B)
         rule = QueryRule.of(self.white, _QUERIES)
         half = normal_rule(dim, int(np.clip(_NUMBERS // dim, *_KEYS)) // 2, 3)
         keys = np.concatenate([half, -half])
-        total = np.zeros(len(self.n))
+        found = np.empty((len(self.n), len(keys)))
         for start in range(0, len(keys), _BLOCK):
             y = keys[start : start + _BLOCK]
             tilts = rule.tilts_for(y)
@@ -69,8 +69,11 @@ class OwnKeyControl:
                 own = (output.mean(self.white.tilts(y)) - self.white.offset) @ self.white.metric
                 kept = 1 - output.participation_at(np.sqrt(square))
                 gap = (y * own).sum(axis=1)[:, None] - kept * (tilts @ own[:, :, None])[..., 0]
-                total[k] += 2 * float((rule.share * _share(score, square, float(n)) * gap).sum())
-        return total / len(keys)
+                moved = rule.share * _share(score, square, float(n)) * gap
+                found[k, start : start + _BLOCK] = 2 * moved.sum(axis=1)
+        # Keys come in antithetic pairs: only their averages are independent.
+        both = (found[:, : len(half)] + found[:, len(half) :]) / 2
+        return both.mean(axis=1), both.std(axis=1) / np.sqrt(len(half))
 
 
 def _share(score: Array | float, square: Array | float, n: float) -> Array:

@@ -90,7 +90,8 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
         return (plus + minus) / 2
 
     pair, pair_error = average_over_pairs(pool, both_signs, picks)
-    pair = pair + control.average()
+    average, average_error = control.average()
+    pair, pair_error = pair + average, np.hypot(pair_error, average_error)
     own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), weight)
     own, own_error = average_over_pairs(
         own_pool, lambda i: gaussian_own_moment(white, first[i], n), _OWN_PICKS
