@@ -360,7 +360,7 @@ def _estimate(model: ModelSizes, workers: int, json: bool) -> None:
     print_table(
         found.to_frame(),
         f"{shape.layers} layers of {shape.heads} heads, {shape.parameters:.3g} parameters, "
-        f"{job.texts} stretches of {job.context} tokens",
+        f"{job.texts} x {job.context} tokens{', captured once and shared' * job.shared}",
     )
     print_table(found.summary())
     screen = console()
@@ -373,12 +373,10 @@ def _estimate(model: ModelSizes, workers: int, json: bool) -> None:
                 soft_wrap=True,
             )
         if hours is not None:
-            workers_needed = needed[name]
+            why = total.hindrance(hours)
             screen.print(
-                f"{name}: no number of workers does it in {hours:g} h: every worker spends "
-                f"{total.repeated / 3600:.3g} h before its first shard, a shard takes "
-                f"{total.shard_seconds / 3600:.3g} h and the driver {total.driver / 3600:.3g} h."
-                if workers_needed is None
-                else f"{name}: {workers_needed} workers do it in {hours:g} h.",
+                f"{name}: no number of workers does it in {hours:g} h: {why}."
+                if why
+                else f"{name}: {needed[name]} workers do it in {hours:g} h.",
                 soft_wrap=True,
             )

@@ -50,7 +50,7 @@ def _small() -> Iterator[list[Timing]]:
     from attnlimit.models import capture, load
 
     start = timing.time_start()
-    yield [start]
+    yield [start, timing.time_libraries(start.seconds)]
     yield [timing.time_driver(ids) for ids in (0, 2_000, 50_000)]
     yield [timing.time_product(tokens, width) for tokens in (128, 512) for width in (2048, 4096)]
     yield [
@@ -67,7 +67,7 @@ def _small() -> Iterator[list[Timing]]:
     for name in MODELS:
         model = load(name)
         shape, ids = shape_of(model), timing.text_ids(model)
-        yield [timing.time_load(name, shape, start.seconds)]
+        yield [timing.time_load(name, shape)]
         yield [timing.time_forward(model, shape, ids[:tokens], 2) for tokens in (64, 128, 256)]
         for tokens in SMALL:
             captured, *others = (

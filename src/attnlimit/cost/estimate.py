@@ -52,10 +52,23 @@ class Total:
 
     def workers_for(self, hours: float) -> int | None:
         """Fewest workers that finish in so many hours; None where no number does."""
-        left = HOUR * checks.positive(hours, "--hours") - self.repeated
-        if left < max(self.driver, self.shard_seconds):
+        if self.hindrance(hours):
             return None
+        left = HOUR * hours - self.repeated
         return math.ceil(self.shards / math.floor(left / self.shard_seconds))
+
+    def hindrance(self, hours: float) -> str:
+        """Why no number of workers finishes in so many hours; empty where some number does."""
+        given = HOUR * checks.positive(hours, "--hours")
+        spans = {
+            "what every worker repeats": self.repeated,
+            "what every worker repeats, and one shard,": self.repeated + self.shard_seconds,
+            "what every worker repeats, and the driver's part,": self.repeated + self.driver,
+        }
+        for name, seconds in spans.items():
+            if seconds > given:
+                return f"{name} takes {seconds / HOUR:.3g} h"
+        return ""
 
     @property
     def limit(self) -> str:
@@ -75,13 +88,13 @@ class Estimate:
 
     job: Job
     workers: int
-    stages: tuple[tuple[Stage, float], ...]  # with core-seconds
+    stages: tuple[tuple[Stage, float, float], ...]  # with core-seconds, and bytes held at once
     totals: dict[str, Total]  # of `plan` and of `measure`
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each stage."""
         rows = []
-        for stage, seconds in self.stages:
+        for stage, seconds, held in self.stages:
             share = 1 if stage.by == "worker" else self.workers
             rows.append(
                 {
@@ -89,7 +102,7 @@ class Estimate:
                     "in": "plan, measure" if stage.planned else "measure",
                     "done": "by every worker" if stage.by == "worker" else "once, divided",
                     "pairs": stage.pairs,
-                    "GB at once": stage.bytes / 1e9,
+                    "GB at once": held / 1e9,
                     "core-seconds": seconds,
                     "shards of 20 s": math.ceil(seconds / SHARD_SECONDS),
                     f"hours on {self.workers}": seconds / share / HOUR,
@@ -133,22 +146,31 @@ def estimate(
     """
     count = checks.count(workers, "--workers")
     length = checks.positive(shard_seconds, "--shard-seconds")
-    stages = tuple(
-        (stage, sum(rates.of(name, work) for name, work in stage.parts)) for stage in job.stages()
-    )
+    stages = []
+    for stage in job.stages():
+        seconds = sum(rates.of(name, work) for name, work in stage.parts)
+        stages.append((stage, seconds, stage.bytes / _pieces(job, stage, seconds, length)))
     driver = rates.of("driver", job.driver())
     totals = {}
     for name in JOBS:
-        mine = [(stage, spent) for stage, spent in stages if name == "measure" or stage.planned]
-        divided = sum(spent for stage, spent in mine if stage.by == "head")
+        mine = [one for one in stages if name == "measure" or one[0].planned]
+        divided = sum(spent for stage, spent, _ in mine if stage.by == "head")
         shards = math.ceil(divided / length) if job.shared else job.shape.all_heads
         totals[name] = Total(
             job=name,
             workers=count,
-            repeated=sum(spent for stage, spent in mine if stage.by == "worker"),
+            repeated=sum(spent for stage, spent, _ in mine if stage.by == "worker"),
             divided=divided,
             shards=shards,
             driver=shards * driver,
-            bytes=job.resident + max(stage.bytes for stage, _ in mine),
+            bytes=job.resident + max(held for _, _, held in mine),
         )
-    return Estimate(job, count, stages, totals)
+    return Estimate(job, count, tuple(stages), totals)
+
+
+def _pieces(job: Job, stage: Stage, seconds: float, length: float) -> float:
+    """Into how many pieces of queries a shared job cuts a head, or a layer of the forward pass."""
+    if not job.shared or stage.by == "worker":
+        return 1.0
+    whole = job.shape.layers if stage.parts[0][0] == "forward" else job.shape.all_heads
+    return max(1.0, seconds / whole / length)

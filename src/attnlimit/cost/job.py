@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from attnlimit import checks
@@ -118,8 +118,9 @@ class Job:
 
     def _horizons(self) -> Work:
         """Every shard computes the horizons of all heads, and keeps its own."""
-        work = counts.horizon(self.shape, self.context)
-        return work.times(1 / self.shape.all_heads) if self.shared else work
+        if self.shared:
+            return counts.horizon(replace(self.shape, layers=1, heads=1, kv_heads=1), self.context)
+        return counts.horizon(self.shape, self.context)
 
     def driver(self) -> Work:
         """What the driver does for one shard, which today carries the texts' token numbers."""
