@@ -32,8 +32,8 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
 def _remarks(config: Config, curves: pd.DataFrame) -> list[str]:
     return [
         *temperatures.remarks(config, curves),
-        "Below the horizon 1 predictions are the delta method's. Past it the covariance has its "
-        "exact bias, a lower bound of its error, and the mean has no law: it is measured only.",
+        "The mean is predicted by the two-query law at every scale; the covariance by its exact "
+        "bias and a noise that is approximate where queries are frozen.",
     ]
 
 

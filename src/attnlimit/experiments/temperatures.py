@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import NDArray
 
 from attnlimit.curve import Curve
 from attnlimit.errors import NoLimitError, NotConverged
 from attnlimit.experiments.experiment import Config, Shard
 from attnlimit.experiments.groups import groups
-from attnlimit.experiments.sphere_law import sphere_law
 from attnlimit.heads import Head
 from attnlimit.montecarlo.controls import token_features
 from attnlimit.montecarlo.fit import fit_rate
@@ -78,7 +76,7 @@ def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         frame = samples_frame(sweep(head, tokens, STATISTICS, n, shard["draws"], seed))
         return frame.assign(kind="measure", scale=shard["scale"])
     try:
-        curve = _law(head, tokens, shard["statistic"], n)
+        curve = predict(head, tokens, shard["statistic"], n)
     except (NotConverged, NoLimitError) as error:
         reason = {"kind": "none", "scale": shard["scale"], "statistic": shard["statistic"]}
         return pd.DataFrame([reason | {"reason": str(error)}])
@@ -91,14 +89,6 @@ def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
             "value": curve.value,
             "numerical_error": 0.0 if curve.numerical_error is None else curve.numerical_error,
         }
-    )
-
-
-def _law(head: Head, tokens: Tokens, statistic: str, n: NDArray[np.int64]) -> Curve:
-    return (
-        sphere_law(head, tokens, statistic, n)
-        if isinstance(tokens, Sphere)
-        else predict(head, tokens, statistic, n)
     )
 
 
