@@ -207,22 +207,6 @@ def test_what_cannot_be_split_any_further_is_set_aside(tmp_path, monkeypatch):
         faulty_run(tmp_path, shards=2, draws=3)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "clt"])
-def test_parts_of_real_shards_are_their_shard(name):
-    experiment = load(name)
-    config = experiment.config(False) | {"n": [20, 60], "replicates": 6, "block": 6}
-    shard = next(iter(experiment.shards(config)))
-    whole = experiment.compute(shard, np.random.SeedSequence(5))
-    parts = [
-        experiment.compute(part, np.random.SeedSequence(5, n_children_spawned=part["first"]))
-        for part in experiment.split(shard)
-    ]
-    assert len(parts) == 2
-    for column in whole:
-        together = [value for part in parts for value in part[column]]
-        assert all(map(np.array_equal, whole[column], together))
-
-
 def test_a_full_disk_stops_resumably(tmp_path, monkeypatch):
     from attnlimit.runs import files
 

@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.experiments.experiment import Config, Experiment, Shard
+from attnlimit.experiments.experiment import Config, Experiment, Shard, halve_draws
 from attnlimit.experiments.groups import groups
 from attnlimit.experiments.temperatures import grid
 from attnlimit.heads import Head
@@ -200,4 +200,14 @@ def _pair(rows: pd.DataFrame, label: str, group: str) -> list[Series]:
     ]
 
 
-EXPERIMENT = Experiment("hardmax", TITLE, _config, _shards, _compute, _combine, _figure, _table)
+EXPERIMENT = Experiment(
+    "hardmax",
+    TITLE,
+    _config,
+    _shards,
+    _compute,
+    _combine,
+    _figure,
+    _table,
+    split=halve_draws,
+)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import levy_stable
 
 from attnlimit.checks import Array
-from attnlimit.experiments.experiment import Config, Experiment, Shard
+from attnlimit.experiments.experiment import Config, Experiment, Shard, halve_draws
 from attnlimit.experiments.groups import groups
 from attnlimit.experiments.temperatures import grid
 from attnlimit.heads import Head
@@ -274,4 +274,14 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
     return FigureSpec(TITLE, panels, 2, "lines: predicted; points: measured, 2 standard errors")
 
 
-EXPERIMENT = Experiment("heavy", TITLE, _config, _shards, _compute, _combine, _figure, _table)
+EXPERIMENT = Experiment(
+    "heavy",
+    TITLE,
+    _config,
+    _shards,
+    _compute,
+    _combine,
+    _figure,
+    _table,
+    split=halve_draws,
+)

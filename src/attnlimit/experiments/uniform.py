@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.experiments.experiment import Config, Experiment, Shard
+from attnlimit.experiments.experiment import Config, Experiment, Shard, halve_draws
 from attnlimit.experiments.groups import groups
 from attnlimit.experiments.temperatures import grid
 from attnlimit.heads import Head
@@ -167,5 +167,5 @@ def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
 
 
 EXPERIMENT = Experiment(
-    "uniform", TITLE, _config, _shards, _compute, _combine, _figure, _table, _remarks
+    "uniform", TITLE, _config, _shards, _compute, _combine, _figure, _table, _remarks, halve_draws
 )
