@@ -206,7 +206,8 @@ def test_a_scheduler_that_goes_away_leaves_a_resumable_run(tmp_path):
     assert contents(folder) == contents(quiet)
 
 
-def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path):
+@pytest.mark.parametrize("executor", ["DaskCluster(workers=2)", "LocalProcesses(2)"])
+def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path, executor):
     """A terminal sends it to every process of the group; the shards under way are finished."""
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -216,7 +217,7 @@ def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path):
         "if __name__ == '__main__':\n"
         "    try:\n"
         "        execute(faulty.EXPERIMENT, faulty.config(False), Path('runs'),"
-        " executor=DaskCluster(workers=2))\n"
+        f" executor={executor})\n"
         "    except Interrupted as error:\n        print(error)\n"
     )
     process = subprocess.Popen(
