@@ -17,7 +17,9 @@ def rates():
         for part in stage.parts
     ]
     works += [("driver", counts.shard(1)), ("sweep", counts.sweep([100], 10, 4))]
-    seconds = {stage: dict.fromkeys(work.units, 1e-9) for stage, work in works}
+    seconds: dict[str, dict[str, float]] = {}
+    for stage, work in works:
+        seconds.setdefault(stage, {}).update(dict.fromkeys(work.units, 1e-9))
     seconds["driver"]["shards"] = 0.01
     seconds["start"]["calls"] = 3.0
     return Rates(seconds, dict.fromkeys(seconds, 0.1), dict.fromkeys(seconds, 5), {})

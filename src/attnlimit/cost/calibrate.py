@@ -147,7 +147,7 @@ def _large() -> Iterator[list[Timing]]:
     shape, ids = shape_of(model), timing.text_ids(model)
     for tokens in LARGE:
         captured = capture(model, ids[:tokens])
-        found = [timing.time_forward(model, shape, ids[:tokens], 1), timing.time_horizons(captured)]
+        found = [timing.time_forward(model, shape, ids[:tokens], 2), timing.time_horizons(captured)]
         for layer, head in ((9, 4), (20, 1)):
             found += timing.time_head(captured, layer, head, queries=128, replicates=4, blind=True)
         yield found

@@ -23,6 +23,9 @@ of MiniLM and SmolLM2 on 512 tokens, of which nine in ten lie between 8 and 29."
 REFEREE_SIZES = 6
 LONGEST = 100
 MIXED_QUERIES = 64
+MIXED_GRID, MIXED_LAWS = 9, 20
+"""Laws of best keys with a sample: those of a curve, and about as many as a budget searches."""
+
 BLOCK = 1 << 22
 """Scores that a blocked pass holds at a time."""
 
@@ -175,6 +178,12 @@ def schemes(queries: int, tokens: int, dim: int, texts: int = 1) -> Work:
     }
     held = DOUBLE * pairs * (dim + 5.0 * texts + 4.0)
     return Work(texts * (pairs + mixed), units, held)
+
+
+def scheme_curves(queries: int, tokens: int, dim: int, texts: int) -> Work:
+    """The shown text's curve of best keys with a sample, unless its budget needed it anyway."""
+    pairs = min(queries, MIXED_QUERIES) * tokens * MIXED_GRID / MIXED_LAWS * (1 - 1 / texts)
+    return Work(pairs, {"mixed pairs": pairs, "mixed numbers": pairs * dim})
 
 
 def horizon(shape: Shape, tokens: int) -> Work:

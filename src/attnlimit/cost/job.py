@@ -105,6 +105,10 @@ class Job:
                 {"schemes": counts.schemes(asked, tokens, dim, self.texts)},
                 planned=True,
             ),
+            self._by_head(
+                "curves of the schemes",
+                {"schemes": counts.scheme_curves(asked, tokens, dim, self.texts)},
+            ),
             self._by_head("exact curve, every query", dict.fromkeys(laws, law)),
             self._by_head("delta pass, influence", {"delta pass": counts.delta(tokens, dim)}),
             self._by_head("horizons", {"horizons": self._horizons()}),

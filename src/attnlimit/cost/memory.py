@@ -6,6 +6,7 @@ import json
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 
@@ -32,7 +33,7 @@ def check_memory() -> pd.DataFrame:
                     "up to": stage,
                     "predicted GB": predicted / 1e9,
                     "measured GB": (peak - loaded) / 1e9,
-                    "ratio": predicted / (peak - loaded),
+                    "ratio": predicted / max(peak - loaded, 1),
                 }
             )
     return pd.DataFrame(rows)
@@ -75,4 +76,8 @@ def print_peaks(tokens: int) -> None:
 
 
 def _peak() -> int:
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:  # what getrusage says of a new process begins at the size of the one that started it
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    except (OSError, StopIteration):
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

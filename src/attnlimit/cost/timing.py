@@ -5,7 +5,6 @@ Seconds are those of the processor, so that other programs on the machine hardly
 
 from __future__ import annotations
 
-import json
 import math
 import platform
 import resource
@@ -26,6 +25,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnlimit.cost import counts
 from attnlimit.cost.rates import Timing
 from attnlimit.cost.shape import Shape
+from attnlimit.runs.task import Outcome, Task, to_parquet
 
 if TYPE_CHECKING:
     from attnlimit.models import Capture
@@ -249,25 +249,56 @@ def _fresh_seconds(code: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+class _NoWork:
+    """An executor whose shards are done at once: what is left is the driver."""
+
+    slots = 2
+    description = "nowhere"
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self.tasks: list[Task] = []
+
+    def __enter__(self) -> _NoWork:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.tasks.clear()
+
+    def submit(self, task: Task) -> None:
+        task.to_bytes()
+        self.tasks.append(task)
+
+    def wait(self) -> Outcome:
+        return Outcome(self.tasks.pop(0), self.content)
+
+
 def time_driver(ids: int) -> Timing:
-    """Shards with nothing to do, each with so many token numbers to hand over.
+    """A run of shards with nothing to do, each with so many token numbers to hand over.
 
     By the clock on the wall, unlike the others, and the best of a few: the driver waits for the
     disk.
     """
-    from attnlimit.runs.folder import RunFolder
-    from attnlimit.runs.task import Task, to_parquet
+    from attnlimit.experiments import Experiment
+    from attnlimit.runs import execute
 
-    content = to_parquet(pd.DataFrame({"number": [0.0]}))
     numbers = np.random.default_rng(0).integers(1000, 30_000, ids).tolist()
     shards = EMPTY_SHARDS if not ids else max(3, EMPTY_SHARDS // 20)
+    empty: Any = Experiment(
+        name="empty",
+        title="Shards with nothing to do",
+        config=lambda paper: {"seed": 0},
+        shards=lambda config: ({"ids": numbers} for _ in range(shards)),
+        compute=lambda shard, seed: pd.DataFrame(),
+        combine=lambda config, rows: rows,
+        figure=None,  # type: ignore[arg-type]
+        table=None,  # type: ignore[arg-type]
+    )
+    content = to_parquet(pd.DataFrame({"number": [0.0]}))
     found = []
-    with tempfile.TemporaryDirectory() as place:
-        folder = RunFolder.prepare(Path(place), "empty", {"seed": 0})
-        for _ in range(3):
+    for _ in range(3):
+        with tempfile.TemporaryDirectory() as place:
             start = time.perf_counter()
-            for index in range(shards):
-                Task(index, "", json.dumps({"ids": numbers}), 0, index).to_bytes()
-                folder.write_shard(index, content, 0.0)
+            execute(empty, {"seed": 0}, Path(place), executor=_NoWork(content))
             found.append((time.perf_counter() - start) / shards)
     return Timing("driver", counts.shard(ids), min(found))
