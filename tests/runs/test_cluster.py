@@ -25,7 +25,7 @@ from attnlimit.runs import (
     Tls,
     execute,
 )
-from attnlimit.runs.cluster import SETTINGS, compute_packed
+from attnlimit.runs.cluster import SETTINGS, compute_bundle
 from attnlimit.runs.task import Task, unpack
 from attnlimit.runs.versions import versions
 from run_checks import SMALL, contents, messages_of
@@ -242,12 +242,28 @@ def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path, executor):
 def test_workers_with_other_versions_are_refused():
     task = Task(0, "faulty", json.dumps({"number": 0, "draws": 1}), 0, 0)
     same = tuple(versions().items())
-    assert unpack(task, compute_packed(task.to_bytes(), same)).fault is None
+    (content,) = compute_bundle([task.to_bytes()], same)
+    assert unpack(task, content).fault is None
     other = tuple((versions() | {"numpy": "0.1"}).items())
-    fault = unpack(task, compute_packed(task.to_bytes(), other)).fault
+    fault = unpack(task, compute_bundle([task.to_bytes()] * 2, other)[0]).fault
     assert fault.kind == "input"
     assert "numpy" in fault.message
     assert "instead of 0.1" in fault.message
+
+
+def test_a_bundle_stops_in_time_and_the_rest_is_sent_again(tmp_path, cluster):
+    slow = {"number": 0, "draws": 1, "seconds": 0.2}
+    tasks = [Task(k, "faulty", json.dumps(slow), 0, k).to_bytes() for k in range(3)]
+    assert len(compute_bundle(tasks, tuple(versions().items()))) == 1
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    # Quick shards, which go in bundles, then one that kills its worker: only that one is blamed.
+    config = {"seed": 0, "shards": 300, "draws": 1, "shard": {"marks": str(marks), "kills": [250]}}
+    with pytest.raises(ShardsSetAside, match=r"1 of 300 shards.*: 250;"):
+        execute(
+            faulty.EXPERIMENT, config, tmp_path, executor=DaskCluster(cluster.scheduler_address)
+        )
+    assert len(list(tmp_path.rglob("shards/*.parquet"))) == 299
 
 
 def test_wrong_addresses_and_certificates_are_one_sentence(tmp_path):

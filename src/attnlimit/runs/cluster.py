@@ -10,6 +10,7 @@ import os
 import queue
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,6 +28,11 @@ SECONDS_TO_CONNECT = 15
 SECONDS_BETWEEN_COUNTS = 5
 SECONDS_WITHOUT_WORKERS = 120
 QUEUED_PER_THREAD = 2  # the next task is there when one ends, and no more than that
+# A scheduler takes milliseconds for each task: quick ones go to it together, in bundles that
+# take so long at most. A task of 20 seconds is a bundle of its own.
+BUNDLE_SECONDS = 0.05
+LARGEST_BUNDLE = 50
+RECENT = 16
 # The driver hears of every death at once, and only of the task that was being done; a worker may
 # take as long as it needs to start again.
 SETTINGS = {
@@ -78,13 +84,22 @@ def difference(expected: tuple[tuple[str, str], ...]) -> str:
     )
 
 
-def compute_packed(content: bytes, expected: tuple[tuple[str, str], ...]) -> bytes:
-    """Do a task on a worker that has the `expected` versions: bytes there, bytes back."""
-    task = Task.from_bytes(content)
+def compute_bundle(contents: list[bytes], expected: tuple[tuple[str, str], ...]) -> list[bytes]:
+    """Do tasks on a worker that has the `expected` versions: bytes there, bytes back.
+
+    Those that are not begun when the time of a bundle is over do not come back.
+    """
     if differences := difference(expected):
         reason = f"A worker has other versions than this machine: {differences}; make them equal."
-        return pack(Outcome(task, fault=Fault("input", reason)))
-    return pack(compute(task))
+        refused = Outcome(Task.from_bytes(contents[0]), fault=Fault("input", reason))
+        return [pack(refused)]
+    started = time.perf_counter()
+    done: list[bytes] = []
+    for content in contents:
+        if done and time.perf_counter() - started > BUNDLE_SECONDS:
+            break
+        done.append(pack(compute(Task.from_bytes(content))))
+    return done
 
 
 class DaskCluster:
@@ -123,8 +138,11 @@ class DaskCluster:
         self._stack = contextlib.ExitStack()
         self._stack.enter_context(_quiet_logs())
         self._name, self._submitted = f"attnlimit-{uuid.uuid4().hex[:8]}", 0
-        self._tasks: dict[Any, tuple[Task, Any]] = {}
+        self._bundles: dict[Any, tuple[list[Task], Any]] = {}
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._next: list[Task] = []
+        self._outcomes: deque[Outcome] = deque()
+        self._seconds: deque[float] = deque([1.0], maxlen=RECENT)
         self._versions = tuple(versions().items())
         self._threads = 0
         try:
@@ -136,15 +154,20 @@ class DaskCluster:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._tasks.clear()
+        self._bundles.clear()
         self._stack.close()
 
     @property
     def slots(self) -> int:
-        """A task for each thread of the cluster, and one more waiting behind it."""
+        """A bundle for each thread of the cluster, and one more waiting behind it."""
         if time.monotonic() - self._counted > SECONDS_BETWEEN_COUNTS:
             self._count()
-        return QUEUED_PER_THREAD * max(self._threads, 1)
+        return QUEUED_PER_THREAD * max(self._threads, 1) * self._bundle
+
+    @property
+    def _bundle(self) -> int:
+        """How many tasks, as long as the longest of the last few, fill a bundle."""
+        return int(min(max(BUNDLE_SECONDS / max(self._seconds), 1), LARGEST_BUNDLE))
 
     @property
     def description(self) -> str:
@@ -153,31 +176,51 @@ class DaskCluster:
         return f"Dask at {self.client.scheduler.address}, {many}, {self.client.dashboard_link}"
 
     def submit(self, task: Task) -> None:
-        """Hand a task to the scheduler."""
+        """Hand a task to the scheduler, once its bundle is full."""
+        self._next.append(task)
+        if len(self._next) >= self._bundle:
+            self._send(self._next)
+            self._next = []
+
+    def wait(self) -> Outcome:
+        """Return the next task that ended, by itself or with its worker."""
+        while not self._outcomes:
+            if self._next:
+                self._send(self._next)
+                self._next = []
+            self._receive(*self._bundles.pop(self._next_ended().key))
+        outcome = self._outcomes.popleft()
+        self._seconds.append(outcome.seconds)
+        return outcome
+
+    def _send(self, tasks: list[Task]) -> None:
         self._submitted += 1
         future = self.client.submit(
-            compute_packed,
-            task.to_bytes(),
+            compute_bundle,
+            [task.to_bytes() for task in tasks],
             self._versions,
             key=(self._name, self._submitted),
             pure=False,
             retries=0,
         )
-        self._tasks[future.key] = task, future  # Dask forgets a task nobody holds
+        self._bundles[future.key] = tasks, future  # Dask forgets a task nobody holds
         future.add_done_callback(self._ended.put)
 
-    def wait(self) -> Outcome:
-        """Return the next task that ended, by itself or with its worker."""
-        task, future = self._tasks.pop(self._next_ended().key)
+    def _receive(self, tasks: list[Task], future: Any) -> None:
         try:
-            return unpack(task, future.result())
+            done = future.result()
         except (asyncio.CancelledError, concurrent.futures.CancelledError, OSError):
             raise ExecutorLost(f"The Dask scheduler at {self.address} went away.") from None
-        except ImportError as error:
-            reason = f"The workers lack something: {error}; `attnlimit cluster` can check them."
-            return Outcome(task, fault=Fault("input", reason))
         except Exception as error:
-            return Outcome(task, fault=self._fault(error))
+            if len(tasks) > 1:  # whose fault it is shows when each is alone
+                for task in tasks:
+                    self._send([task])
+            else:
+                self._outcomes.append(Outcome(tasks[0], fault=self._fault(error)))
+            return
+        self._outcomes.extend(map(unpack, tasks, done))
+        if left := tasks[len(done) :]:
+            self._send(left)
 
     def _next_ended(self) -> Any:
         seen = time.monotonic()
@@ -197,6 +240,8 @@ class DaskCluster:
         self._counted = time.monotonic()
 
     def _fault(self, error: Exception) -> Fault:
+        if isinstance(error, ImportError):
+            return Fault("input", f"The workers lack something: {error}; check them.")
         if not isinstance(error, self._distributed.KilledWorker):
             return Fault("error", f"{type(error).__name__}: {error}")
         # A scheduler that has lost several workers to one task is not looking at accidents.
