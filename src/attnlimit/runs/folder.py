@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,7 +119,7 @@ class RunFolder:
 
     def file(self, name: str) -> Path:
         """Return the path of `name` inside the folder; a name that leads out of it is refused."""
-        root = self.path.resolve()
+        root = _resolved(self.path.absolute())
         try:
             path = (root / name).resolve()  # links included
         except (OSError, ValueError):  # a loop of links, a zero byte
@@ -209,3 +210,8 @@ class RunFolder:
         except BadInput:
             return False
         return True
+
+
+@lru_cache(maxsize=64)
+def _resolved(path: Path) -> Path:
+    return path.resolve()
