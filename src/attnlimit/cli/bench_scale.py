@@ -18,7 +18,7 @@ WORKERS = 2
 EMPTY_SECONDS = 60.0
 FEW, MANY = 1_000, 100_000
 # The Gaussian sweep of `attnlimit reproduce`, with the draws of three temperatures.
-SWEEP = {"scales": [0.05, 4.0, 50.0], "n": [500, 1000, 2000, 4000, 8000], "replicates": 200}
+SWEEP = {"scales": [0.05, 4.0, 50.0], "n": [500, 1000, 2000, 4000, 8000], "replicates": 400}
 
 
 def bench_scale() -> list[Row]:

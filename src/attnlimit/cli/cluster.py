@@ -33,6 +33,8 @@ Then               attnlimit cluster tcp://HOST:8786 --model minilm     (checks 
                    attnlimit reproduce gaussian --paper --cluster tcp://HOST:8786
 
 One thread for each worker: a shard uses one core, and workers are how cores are used.
+Start them with DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON='{"OMP_NUM_THREADS": 1}' in their
+environment: by default Dask has freed memory returned at once, which makes attention half as fast.
 A scheduler runs any code it is sent: keep it on a private network, or use certificates:
 --cluster tls://HOST:8786 with --tls-ca-file, --tls-cert and --tls-key.
 Shards come back to the machine that runs the command, which alone writes the run folder: workers
