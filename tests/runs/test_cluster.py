@@ -25,7 +25,8 @@ from attnlimit.runs import (
     Tls,
     execute,
 )
-from attnlimit.runs.cluster import SETTINGS, compute_bundle
+from attnlimit.runs.bundle import compute_bundle
+from attnlimit.runs.cluster import SETTINGS
 from attnlimit.runs.task import Task, unpack
 from attnlimit.runs.versions import versions
 from run_checks import SMALL, contents, messages_of

@@ -34,7 +34,7 @@ Then               attnlimit cluster tcp://HOST:8786 --model minilm     (checks 
 
 One thread for each worker: a shard uses one core, and workers are how cores are used.
 Start them with DASK_DISTRIBUTED__NANNY__PRE_SPAWN_ENVIRON='{"OMP_NUM_THREADS": 1}' in their
-environment: by default Dask has freed memory returned at once, which makes attention half as fast.
+environment: by default Dask has freed memory returned at once, which slows attention down.
 A scheduler runs any code it is sent: keep it on a private network, or use certificates:
 --cluster tls://HOST:8786 with --tls-ca-file, --tls-cert and --tls-key.
 Shards come back to the machine that runs the command, which alone writes the run folder: workers
@@ -83,7 +83,7 @@ def cluster(
 
 def check_workers(client: Any, model: str | None) -> list[dict[str, Any]]:
     """One row for each worker: its size, and what keeps it from doing our work."""
-    from attnlimit.runs.cluster import difference
+    from attnlimit.runs.bundle import difference
     from attnlimit.runs.versions import versions
 
     expected = tuple(versions().items())

@@ -8,14 +8,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TextColumn
+
+from attnlimit.cli.show import bar
 
 if TYPE_CHECKING:
     from attnlimit.runs import Status
@@ -31,21 +26,12 @@ def run_view(title: str, shown: bool = True) -> Iterator[Callable[[Status], None
     shard that is tried again, gets a line of its own either way; nothing is said if not `shown`.
     """
     screen = Console(stderr=True, highlight=False, soft_wrap=True)
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+    speed_and_failures = (
         TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(elapsed_when_finished=True),
         TextColumn("[red]{task.fields[failures]}"),
-        console=screen,
-        disable=not shown or not screen.is_terminal,
-        transient=True,
     )
-    with bar:
-        task = bar.add_task(title, total=None, speed="", failures="")
+    with bar(screen, shown and screen.is_terminal, *speed_and_failures) as moving:
+        task = moving.add_task(title, total=None, speed="", failures="")
         pace = _Pace()
         where, said = "", time.monotonic()
 
@@ -59,7 +45,7 @@ def run_view(title: str, shown: bool = True) -> Iterator[Callable[[Status], None
             if status.message:
                 screen.print(f"{title}: {status.message}", markup=False)
             speed, failures = pace.of(status.done), _failures(status)
-            bar.update(
+            moving.update(
                 task,
                 completed=status.done,
                 total=status.total,

@@ -15,6 +15,7 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
@@ -81,20 +82,25 @@ def _plain(value: Any) -> Any:
     return value if value is None else str(value)
 
 
-@contextmanager
-def progress_bar(title: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function of (done, total) that moves a bar with a time estimate on stderr."""
-    bar = Progress(
+def bar(screen: Console, shown: bool, *more: ProgressColumn) -> Progress:
+    """Return a bar with how much is done, the time it took and what is left, and `more`."""
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        *more,
+        console=screen,
         disable=not shown,
         transient=True,
     )
-    with bar:
-        task = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@contextmanager
+def progress_bar(title: str, shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """Yield a function of (done, total) that moves a bar with a time estimate on stderr."""
+    with bar(Console(stderr=True), shown) as moving:
+        task = moving.add_task(title, total=None)
+        yield lambda done, total: moving.update(task, completed=done, total=total)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -73,15 +73,7 @@ def subsampled(
 
 def attend_sampled(call: Call, sampler: Any, n: int | None, generator: torch.Generator) -> Tensor:
     """Outputs (1, H, N, d_v) of a layer whose queries see sampled keys only."""
-    heads, length = call.query.shape[1:3]
-    values = grouped(call.value[0], heads)
-    step = max(1, BLOCK_SCORES // (heads * length))
-    outputs = []
-    for start in range(0, length, step):
-        rows = torch.arange(start, min(start + step, length))
-        scores = call_scores(call, slice(start, start + step))
-        outputs.append(_thinned(scores, rows, sampler, n, generator) @ values)
-    return torch.cat(outputs, dim=1)[None]
+    return _attend(call, lambda scores, rows: _thinned(scores, rows, sampler, n, generator))
 
 
 def attend_planned(
@@ -91,6 +83,20 @@ def attend_planned(
     generator: torch.Generator,
 ) -> Tensor:
     """Outputs (1, H, N, d_v) of a layer whose heads have a sampler each, or none."""
+
+    def weigh(scores: Tensor, rows: Tensor) -> Tensor:
+        weights = torch.softmax(scores, -1)
+        for head in range(len(scores)):
+            if (layer, head) in samplers:
+                one, n = samplers[layer, head]
+                weights[head] = _thinned(scores[head : head + 1], rows, one, n, generator)[0]
+        return weights
+
+    return _attend(call, weigh)
+
+
+def _attend(call: Call, weigh: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Outputs of a layer, a block of queries at a time, with weights from `weigh(scores, rows)`."""
     heads, length = call.query.shape[1:3]
     values = grouped(call.value[0], heads)
     step = max(1, BLOCK_SCORES // (heads * length))
@@ -98,12 +104,7 @@ def attend_planned(
     for start in range(0, length, step):
         rows = torch.arange(start, min(start + step, length))
         scores = call_scores(call, slice(start, start + step))
-        weights = torch.softmax(scores, -1)
-        for head in range(heads):
-            if (layer, head) in samplers:
-                one, n = samplers[layer, head]
-                weights[head] = _thinned(scores[head : head + 1], rows, one, n, generator)[0]
-        outputs.append(weights @ values)
+        outputs.append(weigh(scores, rows) @ values)
     return torch.cat(outputs, dim=1)[None]
 
 

@@ -12,6 +12,7 @@ from attnlimit.montecarlo.samplers import (
     WithoutReplacement,
     sampled_errors,
 )
+from attnlimit.montecarlo.sinks_and_window import SinksAndWindow
 
 __all__ = [
     "Iid",
@@ -19,6 +20,7 @@ __all__ = [
     "RateFit",
     "Sampler",
     "SinksAndRecent",
+    "SinksAndWindow",
     "TopK",
     "Window",
     "WithoutReplacement",

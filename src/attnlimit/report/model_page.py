@@ -35,12 +35,12 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
         f"Half of {config['model']}’s heads need more than {median} of {context} tokens to stay "
         f"within {promise}."
     )
-    memory = plan.memory()
+    memory, transfer = plan.memory(), plan.transfer()
     answer = (
         f"{len(frame) - stuck} of {len(frame)} heads can do with half of the text or less, if each "
         f"is thinned in its own way; the smallest budget is {frame.tokens.min()} tokens, the "
         f"largest {frame.tokens.max()}. {stuck} heads cannot be thinned by half. "
-        f"{_transfer_says(plan)}"
+        f"{transfer[0].upper()}{transfer[1:]}."
     )
     cards = [
         (median, f"tokens of {context} for the median head, certified"),
@@ -167,16 +167,6 @@ def pieces(tokens: list[str]) -> list[str]:
     if any("Ġ" in token or "▁" in token for token in tokens):
         return [token.translate(marks) for token in tokens]
     return [f" {token}" for token in tokens]
-
-
-def _transfer_says(plan: Plan) -> str:
-    if plan.texts == 1:
-        return "Budgets come from these tokens alone: how much other texts need is not known."
-    doubtful = sum(bool(head.varies) for head in plan.heads)
-    return (
-        f"Budgets are planned on {plan.texts} stretches of text, with a margin for the next one; "
-        f"{doubtful} heads vary so much that a plan without one of them fails there."
-    )
 
 
 def _transfer_card(plan: Plan) -> list[tuple[str, str]]:

@@ -1,11 +1,12 @@
 """Run folders, resuming, and where the work is done."""
 
-from attnlimit.runs.cluster import DaskCluster, Tls
+from attnlimit.runs.cluster import DaskCluster
 from attnlimit.runs.driver import CannotStore, Interrupted, ShardsSetAside, execute
 from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.folder import FolderBusy, RunFolder, run_key
 from attnlimit.runs.processes import LocalProcesses
 from attnlimit.runs.status import Status
+from attnlimit.runs.tls import Tls
 
 __all__ = [
     "CannotStore",

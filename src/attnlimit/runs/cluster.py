@@ -12,16 +12,15 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.runs.bundle import BUNDLE_SECONDS, compute_bundle
 from attnlimit.runs.executor import ExecutorLost
 from attnlimit.runs.interruption import unheard
 from attnlimit.runs.processes import THREAD_VARIABLES
-from attnlimit.runs.task import Fault, FaultKind, Outcome, Task, compute, pack, unpack
+from attnlimit.runs.task import Fault, FaultKind, Outcome, Task, unpack
+from attnlimit.runs.tls import Tls
 from attnlimit.runs.versions import versions
 
 LOCAL = "local"
@@ -29,9 +28,6 @@ SECONDS_TO_CONNECT = 15
 SECONDS_BETWEEN_COUNTS = 5
 SECONDS_WITHOUT_WORKERS = 120
 QUEUED_PER_THREAD = 2  # the next task is there when one ends, and no more than that
-# A scheduler takes milliseconds for each task: quick ones go to it together, in bundles that
-# take so long at most. A task of 20 seconds is a bundle of its own.
-BUNDLE_SECONDS = 0.05
 LARGEST_BUNDLE = 50
 RECENT = 16
 # The driver hears of every death at once, and only of the task that was being done; a worker may
@@ -41,31 +37,9 @@ SETTINGS = {
     "distributed.scheduler.worker-saturation": 1.0,
     "distributed.deploy.lost-worker-timeout": "1 hour",
     # Without Dask's MALLOC_TRIM_THRESHOLD_, which has every freed block given back to the system
-    # and makes attention over blocks half as fast.
+    # and slows down attention over blocks.
     "distributed.nanny.pre-spawn-environ": dict.fromkeys(THREAD_VARIABLES, 1),
 }
-
-
-@dataclass(frozen=True)
-class Tls:
-    """Certificates for a `tls://` scheduler, as Dask's own commands take them."""
-
-    ca_file: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-
-    def security(self, distributed: Any) -> Any:
-        """Return Dask's security object, or None when no certificate was given."""
-        given = {"tls_ca_file": self.ca_file, "tls_client_cert": self.cert}
-        given["tls_client_key"] = self.key
-        paths = {name: path for name, path in given.items() if path is not None}
-        if not paths:
-            return None
-        for path in paths.values():
-            if not path.is_file():
-                raise BadInput(f"There is no certificate file {path}.")
-        options = {name: str(path) for name, path in paths.items()}
-        return distributed.Security(require_encryption=True, **options)
 
 
 def distributed_library() -> Any:
@@ -75,35 +49,6 @@ def distributed_library() -> Any:
     except ImportError:
         raise MissingExtra("Clusters need Dask: run `pip install 'attnlimit[cluster]'`.") from None
     return distributed
-
-
-@lru_cache(maxsize=4)
-def difference(expected: tuple[tuple[str, str], ...]) -> str:
-    """Say in which versions this process differs from those `expected`; nothing if in none."""
-    here = versions()
-    return ", ".join(
-        f"{name} {here.get(name)} instead of {wanted}"
-        for name, wanted in expected
-        if here.get(name) != wanted
-    )
-
-
-def compute_bundle(contents: list[bytes], expected: tuple[tuple[str, str], ...]) -> list[bytes]:
-    """Do tasks on a worker that has the `expected` versions: bytes there, bytes back.
-
-    Those that are not begun when the time of a bundle is over do not come back.
-    """
-    if differences := difference(expected):
-        reason = f"A worker has other versions than this machine: {differences}; make them equal."
-        refused = Outcome(Task.from_bytes(contents[0]), fault=Fault("input", reason))
-        return [pack(refused)]
-    started = time.perf_counter()
-    done: list[bytes] = []
-    for content in contents:
-        if done and time.perf_counter() - started > BUNDLE_SECONDS:
-            break
-        done.append(pack(compute(Task.from_bytes(content))))
-    return done
 
 
 class DaskCluster:
@@ -154,6 +99,8 @@ class DaskCluster:
         except BaseException:
             self._stack.close()
             raise
+        served = self.client.scheduler_info()["services"]
+        self._dashboard = f", {self.client.dashboard_link}" if "dashboard" in served else ""
         self._count()
         return self
 
@@ -177,7 +124,7 @@ class DaskCluster:
     def description(self) -> str:
         """The scheduler's address, how many workers it has, and where to watch it."""
         many = f"{self._threads} worker thread{'s' * (self._threads != 1)}"
-        return f"Dask at {self.client.scheduler.address}, {many}, {self.client.dashboard_link}"
+        return f"Dask at {self.client.scheduler.address}, {many}{self._dashboard}"
 
     def submit(self, task: Task) -> None:
         """Hand a task to the scheduler, once its bundle is full."""
@@ -245,7 +192,8 @@ class DaskCluster:
 
     def _fault(self, error: Exception) -> Fault:
         if isinstance(error, ImportError):
-            return Fault("input", f"The workers lack something: {error}; check them.")
+            sentence = f"The workers lack something: {error}; `attnlimit cluster` checks them."
+            return Fault("input", sentence)
         if not isinstance(error, self._distributed.KilledWorker):
             return Fault("error", f"{type(error).__name__}: {error}")
         # A scheduler that has lost several workers to one task is not looking at accidents.
