@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 import attnlimit as al
-from attnlimit.experiments.temperatures import paper_head
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
+from attnlimit.reproduce.temperatures import paper_head
 
 total = 1000 * int(sys.argv[1]) if len(sys.argv) > 1 else 500
 n = np.array([50, 100, 200, 400])

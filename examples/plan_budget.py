@@ -8,7 +8,7 @@ import numpy as np
 import attnlimit as al
 from attnlimit.budgets import keep_promise
 from attnlimit.models import capture, load, wikipedia
-from attnlimit.models.compare import compare
+from attnlimit.models.spend.compare import compare
 
 TOKENS = 256
 

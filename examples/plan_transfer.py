@@ -11,8 +11,8 @@ from attnlimit.budgets.schemes import Queries, top
 from attnlimit.budgets.search import fixed_tokens
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
-from attnlimit.experiments.model import captures_for, model_config
 from attnlimit.models import wikipedia
+from attnlimit.reproduce.model import captures_for, model_config
 
 TERMS = Terms(0.1, 0.05, 0.99)
 TOKENS = 512

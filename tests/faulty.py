@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from attnlimit.experiments.experiment import Config, Experiment, Shard, halve_draws
 from attnlimit.report.spec import FigureSpec
+from attnlimit.reproduce.experiment import Config, Experiment, Shard, halve_draws
 
 
 def shards(config: Config):

@@ -4,9 +4,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnlimit.experiments import model as experiment
-from attnlimit.models.captured import Capture, CapturedLayer
-from attnlimit.models.masks import Mask
+from attnlimit.models.capture.captured import Capture, CapturedLayer
+from attnlimit.models.capture.masks import Mask
+from attnlimit.reproduce import model as experiment
 from attnlimit.runs import RunFolder
 
 HOSTILE = "<script>alert(1)</script>"

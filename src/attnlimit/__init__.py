@@ -3,6 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
+from attnlimit.budgets.budget import budget
 from attnlimit.curve import Curve
 from attnlimit.errors import (
     AttnlimitError,
@@ -13,20 +14,20 @@ from attnlimit.errors import (
     UnboundedSupport,
     UnreliableFit,
 )
-from attnlimit.heads import Head
-from attnlimit.montecarlo import (
+from attnlimit.head import Head
+from attnlimit.montecarlo import RateFit, fit_rate, measure
+from attnlimit.samplers import (
     Iid,
     Keep,
-    RateFit,
+    Sampler,
     SinksAndRecent,
     SinksAndWindow,
+    Threshold,
     TopK,
+    TopP,
     Window,
     WithoutReplacement,
-    fit_rate,
-    measure,
 )
-from attnlimit.plan import budget
 from attnlimit.theory import (
     BestTemperature,
     CoolingError,
@@ -93,13 +94,16 @@ __all__ = [
     "Rate",
     "RateFit",
     "Regimes",
+    "Sampler",
     "ScheduleError",
     "Signs",
     "SinksAndRecent",
     "SinksAndWindow",
     "Sphere",
+    "Threshold",
     "Tokens",
     "TopK",
+    "TopP",
     "UnboundedSupport",
     "UniformBound",
     "UnreliableFit",

@@ -45,7 +45,7 @@ def measured(here, texts, tmp_path_factory):
 @pytest.fixture(scope="session")
 def reproduced(tmp_path_factory):
     """Run folders of a synthetic and a sparse experiment, two of each."""
-    from attnlimit.experiments import load
+    from attnlimit.reproduce import load
     from attnlimit.runs import execute
 
     sizes = {

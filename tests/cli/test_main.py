@@ -4,7 +4,7 @@ import pytest
 
 import attnlimit
 from attnlimit.cli import main
-from attnlimit.experiments import EXPERIMENTS
+from attnlimit.reproduce import EXPERIMENTS
 
 
 def run(capsys, *arguments):
@@ -18,7 +18,7 @@ def run(capsys, *arguments):
 @pytest.fixture
 def small(monkeypatch):
     """Sizes of the central limit experiment that finish in a second."""
-    from attnlimit.experiments import clt
+    from attnlimit.reproduce import clt
 
     def config(paper):
         return {"seed": 0, "horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10}
@@ -74,7 +74,7 @@ def test_an_unexpected_failure_is_a_sentence(capsys, monkeypatch):
     def fail(name):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("attnlimit.experiments.load", fail)
+    monkeypatch.setattr("attnlimit.reproduce.load", fail)
     monkeypatch.delenv("ATTNLIMIT_DEBUG", raising=False)
     code, out, err = run(capsys, "reproduce", "clt")
     assert code == 1
@@ -86,7 +86,7 @@ def test_ctrl_c_is_said_calmly(capsys, monkeypatch):
     def stop(name):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnlimit.experiments.load", stop)
+    monkeypatch.setattr("attnlimit.reproduce.load", stop)
     code, _, err = run(capsys, "reproduce", "clt")
     assert code == 130
     assert "Traceback" not in err

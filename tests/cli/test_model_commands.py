@@ -113,7 +113,7 @@ def test_pickled_weights_are_read_when_named_and_not_otherwise(here, texts, tmp_
     import torch
     from safetensors.torch import load_file
 
-    from attnlimit.models.bundled import BUNDLED
+    from attnlimit.models.load.bundled import BUNDLED
 
     packaged = BUNDLED["minilm"].require().parent
     folder = tmp_path / "model"
@@ -132,7 +132,7 @@ def test_pickled_weights_are_read_when_named_and_not_otherwise(here, texts, tmp_
 
 
 def test_another_machine_must_have_the_same_weights(here, texts):
-    from attnlimit.experiments.model import captures_for, model_config
+    from attnlimit.reproduce.model import captures_for, model_config
 
     config = model_config("minilm", str(texts[0]), tokens=48, parts=1, layers=[0])
     with pytest.raises(BadInput, match="every machine must have the same"):

@@ -10,10 +10,10 @@ from attnlimit.cost import NAMED, Shape, counts
 from attnlimit.cost.shape import shape_of
 from attnlimit.cost.timing import made_capture
 from attnlimit.models import measure_capture
-from attnlimit.models.influence import layer_influence
+from attnlimit.models.heads.influence import layer_influence
 from attnlimit.montecarlo import engine
 from attnlimit.montecarlo.sweep import sweep
-from attnlimit.theory import population
+from attnlimit.theory.law import population
 from attnlimit.tokens import Gaussian
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from attnlimit.cli.main import main
 from attnlimit.cli.report import report
 from attnlimit.cli.runs import list_runs, show
-from attnlimit.experiments import load
+from attnlimit.reproduce import load
 from attnlimit.runs import execute, run_key
 from attnlimit.runs.task import to_parquet
 from fuzz.hostile import as_json, damaged, one_sentence, rewritten, share, spoiled

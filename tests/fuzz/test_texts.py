@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlimit.models.corpora import read_corpus
+from attnlimit.models.load.corpora import read_corpus
 from fuzz.hostile import damaged, json_values, one_sentence, share, strange_numbers, strange_text
 
 transformers = pytest.importorskip("transformers")

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from attnlimit.models import capture, load, wikipedia
-from attnlimit.models.bundled import BUNDLED
+from attnlimit.models.load.bundled import BUNDLED
 
 
 @pytest.fixture(scope="session")

@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnlimit.experiments import load
-from attnlimit.experiments.experiment import halve_draws
+from attnlimit.reproduce import load
+from attnlimit.reproduce.experiment import halve_draws
 
 SMALLER = {
     "gaussian": {"n": [60, 130], "scales": [5.0]},

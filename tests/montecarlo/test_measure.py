@@ -189,13 +189,13 @@ def test_other_sources_measure_themselves():
 
 
 def test_sampled_keys_agree_with_the_law_of_schemes():
-    from attnlimit.theory.schemes import kept_error
+    from attnlimit.theory.law.kept import kept_error
 
     rng = np.random.default_rng(0)
     sequence = rng.standard_normal((30, 2))
     plain = al.Head(np.eye(2))
     sampler = al.Keep(al.SinksAndRecent(2, 4), sample=8, weighted=True)
-    errors = sampled_errors(plain, sequence, [29], sampler, 14, 4000)
+    errors = sampled_errors(plain, sequence, [29], sampler, 4000)
     probabilities = np.full(30, 8 / 24)
     probabilities[[0, 1, 26, 27, 28, 29]] = 1.0
     law = kept_error(plain, al.Empirical(sequence), sequence[29:], probabilities, weighted=True)

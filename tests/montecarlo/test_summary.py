@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import attnlimit as al
-from attnlimit.experiments.temperatures import paper_head
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.summary import summarise
 from attnlimit.montecarlo.sweep import Samples, sweep
+from attnlimit.reproduce.temperatures import paper_head
 
 N = np.array([30, 60, 120, 240])
 

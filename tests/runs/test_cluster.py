@@ -15,7 +15,7 @@ import pytest
 
 import faulty
 from attnlimit.errors import BadInput
-from attnlimit.experiments import load
+from attnlimit.reproduce import load
 from attnlimit.runs import (
     DaskCluster,
     ExecutorLost,

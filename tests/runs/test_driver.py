@@ -14,7 +14,7 @@ import pytest
 
 import faulty
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.experiments import load
+from attnlimit.reproduce import load
 from attnlimit.runs import (
     CannotStore,
     FolderBusy,
@@ -30,7 +30,7 @@ from run_checks import SMALL, contents, messages_of
 SCRIPT = """
 import sys
 from pathlib import Path
-from attnlimit.experiments import load
+from attnlimit.reproduce import load
 from attnlimit.runs import InProcess, LocalProcesses, execute
 config, root, workers = {config!r}, Path(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)

@@ -9,7 +9,7 @@ import pytest
 def text_and_model():
     pytest.importorskip("transformers", reason="sentence embeddings need attnlimit[models]")
     pytest.importorskip("gensim", reason="the Wikipedia articles need attnlimit[corpora]")
-    from attnlimit.models.bundled import BUNDLED
+    from attnlimit.models.load.bundled import BUNDLED
 
     if BUNDLED["minilm"].path is None:
         pytest.skip("the weights of minilm are not installed: they need attnlimit[models]")

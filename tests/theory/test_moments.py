@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnlimit as al
-from attnlimit.theory.gaussian_pairs import gaussian_own_moment, gaussian_pair_moment
 from attnlimit.theory.moments import WhitenedHead
-from attnlimit.theory.output_energy import joint_moments
-from attnlimit.theory.projection import Projection
-from attnlimit.theory.two_query import mean_error
+from attnlimit.theory.pairs.covariance.output_energy import joint_moments
+from attnlimit.theory.pairs.covariance.projection import Projection
+from attnlimit.theory.pairs.gaussian import gaussian_own_moment, gaussian_pair_moment
+from attnlimit.theory.pairs.mean import mean_error
 
 RNG = np.random.default_rng(7)
 HEAD = al.Head(0.25 * RNG.standard_normal((3, 3)), RNG.standard_normal((2, 3)))

@@ -16,7 +16,8 @@ from attnlimit.budgets.search import certified_tokens, fixed_tokens, typical_tok
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.checks import Array
-from attnlimit.models.captured import CapturedHead
+from attnlimit.models.capture.captured import CapturedHead
+from attnlimit.samplers import Sampler
 
 QUERIES = 128
 SCHEMES = ("sample", "top-k", "local", "top-k + sample")
@@ -81,8 +82,8 @@ class HeadBudget:
         fits = [self.schemes[name].certified or self.context for name in STATIC]
         return min(*fits, self.context)
 
-    def sampler(self) -> tuple[Any, int | None]:
-        """Return the sampler that spends this budget and its n, as `subsampled` takes them."""
+    def sampler(self) -> Sampler:
+        """Return the sampler that spends this budget."""
         return sampler_for(self.best, self.tokens, full=self.full)
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from attnlimit.budgets.checked import check_content
 from attnlimit.budgets.head import QUERIES, HeadBudget, head_budget
 from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
-from attnlimit.models.captured import Capture
+from attnlimit.models.capture.captured import Capture
+from attnlimit.samplers import Sampler
 
 SCHEMA = "attnlimit.budget/1"
 NUMBER_BYTES = 2
@@ -86,8 +87,8 @@ class Plan:
             stored=int(needed.stored.sum()) * unit,
         )
 
-    def samplers(self) -> dict[tuple[int, int], tuple[Any, int | None]]:
-        """Sampler and n of every head, as `attnlimit.models.subsample.subsampled` takes them."""
+    def samplers(self) -> dict[tuple[int, int], Sampler]:
+        """Sampler of every head."""
         return {(budget.layer, budget.head): budget.sampler() for budget in self.heads}
 
     def to_frame(self) -> pd.DataFrame:

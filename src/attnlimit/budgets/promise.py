@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,11 +12,9 @@ from attnlimit import checks
 from attnlimit.budgets.model import Plan
 from attnlimit.budgets.schemes import Queries
 from attnlimit.checks import Array
-from attnlimit.models.captured import Capture
-from attnlimit.models.schemes import scheme_of
-from attnlimit.montecarlo.samplers import Iid
-
-BLOCK = 1 << 22
+from attnlimit.models.capture.captured import Capture
+from attnlimit.montecarlo.sampled import drawn_outputs, generator_of
+from attnlimit.samplers import Sampler
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +56,7 @@ def keep_promise(
     children = np.random.SeedSequence(seed).spawn(len(plan.heads))
     for budget, child in zip(plan.heads, children, strict=True):
         seen = Queries.of(capture[budget.layer, budget.head], queries)
-        error = drawn_errors(seen, *budget.sampler(), count, np.random.default_rng(child))
+        error = drawn_errors(seen, budget.sampler(), count, child)
         rows.append(
             {
                 "layer": budget.layer,
@@ -75,32 +72,12 @@ def keep_promise(
 
 
 def drawn_errors(
-    queries: Queries, sampler: Any, n: int | None, draws: int, rng: np.random.Generator
+    queries: Queries, sampler: Sampler, draws: int, seed: np.random.SeedSequence
 ) -> Array:
     """Relative errors (draws, R) of attention over drawn keys, each query drawing for itself."""
-    scores, values = queries.scores, queries.values
-    iid = isinstance(sampler, Iid)
-    size_drawn = checks.count(n, "n") if iid else 0
-    visible = scores > -torch.inf
-    if iid:
-        chance = visible / visible.sum(1, keepdim=True)
-        log_weight = scores
-    else:
-        scheme = scheme_of(sampler)
-        chance = scheme.probabilities(scores, queries.rows)
-        log_weight = scores - torch.log(chance) if scheme.weighted else scores
-        if not ((chance > 0) & (chance < 1)).any():
-            draws = 1  # nothing is drawn
-    block = max(1, BLOCK // scores.numel())
-    found = []
-    for start in range(0, draws, block):
-        size = min(block, draws - start)
-        if iid:
-            picked = rng.multinomial(size_drawn, chance.numpy(), size=(size, len(chance)))
-            logits = log_weight + torch.log(torch.from_numpy(picked).double())
-        else:
-            kept = torch.from_numpy(rng.random((size, *scores.shape))) < chance
-            logits = log_weight.expand(kept.shape).masked_fill(~kept, -torch.inf)
-        output = torch.softmax(logits, -1) @ values
-        found.append((output - queries.output).norm(dim=-1))
+    count = 1 if sampler.draws == "nothing" else draws
+    blocks = drawn_outputs(
+        sampler, queries.scores, queries.values, queries.rows, count, generator_of(seed)
+    )
+    found = [(output - queries.output).norm(dim=-1) for output in blocks]
     return queries.relative(torch.cat(found).T).T

@@ -13,9 +13,9 @@ from attnlimit.budgets.terms import Terms
 from attnlimit.checks import Array
 from attnlimit.curve import NORMS, Curve
 from attnlimit.errors import BadInput
-from attnlimit.heads import Head
-from attnlimit.theory.exact import pointwise_error
+from attnlimit.head import Head
 from attnlimit.theory.fluctuation import fluctuation
+from attnlimit.theory.law.pointwise import pointwise_error
 from attnlimit.theory.limit import limit
 from attnlimit.tokens import Tokens
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,12 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.captured import CapturedHead
-from attnlimit.models.schemes import scheme_of
-from attnlimit.montecarlo.samplers import Iid, Keep, SinksAndRecent, TopK
-from attnlimit.montecarlo.sinks_and_window import SinksAndWindow
-from attnlimit.theory.population import population_law
-from attnlimit.theory.schemes import kept_law
+from attnlimit.models.capture.captured import CapturedHead
+from attnlimit.samplers import Iid, Keep, Sampler, SinksAndRecent, SinksAndWindow, TopK
+from attnlimit.theory.law.population import population_law
+from attnlimit.theory.law.sampler import sampler_law
 
 SINKS = 4
 LONGEST = 100
@@ -88,16 +85,15 @@ def all_schemes(queries: Queries) -> dict[str, SchemeErrors]:
     return {errors.scheme: errors for errors in found}
 
 
-def sampler_for(scheme: str, n: int, *, full: bool) -> tuple[Any, int | None]:
-    """Return the sampler, and its n if it takes one, that keeps `n` tokens by `scheme`."""
-    if scheme == "sample":
-        return Iid(), n
-    if scheme == "top-k":
-        return TopK(n), None
-    if scheme == "local":
-        sinks = min(SINKS, n)
-        return (SinksAndWindow if full else SinksAndRecent)(sinks, n - sinks), None
-    return Keep(TopK(max(1, n // 2)), sample=n - max(1, n // 2), weighted=True), None
+def sampler_for(scheme: str, n: int, *, full: bool) -> Sampler:
+    """Return the sampler that keeps `n` tokens by `scheme`."""
+    family: dict[str, Sampler] = {
+        "sample": Iid(),
+        "top-k": TopK(1),
+        "local": (SinksAndWindow if full else SinksAndRecent)(SINKS),
+        "top-k + sample": Keep(TopK(1)),
+    }
+    return family[scheme].sized(n)
 
 
 def sample(queries: Queries) -> SchemeErrors:
@@ -163,9 +159,8 @@ def mixed(queries: Queries) -> SchemeErrors:
     def at(counts: NDArray[np.int64]) -> Array:
         columns = []
         for count in counts:
-            sampler, _ = sampler_for("top-k + sample", int(count), full=True)
-            chance = scheme_of(sampler).probabilities(queries.scores, queries.rows)
-            law = kept_law(queries.scores, queries.values, chance, weighted=True)
+            sampler = sampler_for("top-k + sample", int(count), full=True)
+            law = sampler_law(sampler, queries.scores, queries.values, queries.rows)
             columns.append(np.sqrt(np.maximum(law.mse, 0)))
         return queries.relative(torch.from_numpy(np.stack(columns, axis=1)))
 

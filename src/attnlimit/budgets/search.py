@@ -11,7 +11,7 @@ from attnlimit.budgets.schemes import Queries, SchemeErrors
 from attnlimit.budgets.terms import Terms, first_enough
 from attnlimit.budgets.transfer import next_text
 from attnlimit.checks import Array
-from attnlimit.models.delta import MAX_PARTICIPATION
+from attnlimit.models.heads.delta import MAX_PARTICIPATION
 
 PRECISION = 0.01
 """How much larger than the smallest that is enough a drawn scheme's n may be."""

@@ -21,8 +21,8 @@ ALLOWED_GB = 6.0
 def bench_models() -> list[Row]:
     """Rows (name, measured, baseline, ratio, target); seconds, and gigabytes in the last."""
     from attnlimit.models import capture, delta_curves, load, wikipedia
-    from attnlimit.models.draws import replicate_errors
-    from attnlimit.theory.population import population_law
+    from attnlimit.models.heads.draws import replicate_errors
+    from attnlimit.theory.law.population import population_law
 
     model = load("minilm")
     assert model.tokenizer is not None

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from attnlimit.experiments.temperatures import grid, paper_head
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
+from attnlimit.reproduce.temperatures import grid, paper_head
 from attnlimit.tokens import Gaussian
 
 Row = tuple[str, float, float, float, float]

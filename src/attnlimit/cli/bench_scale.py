@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from attnlimit.cli.empty_shards import EXPERIMENT as EMPTY
-from attnlimit.experiments import Config, Experiment, load
+from attnlimit.reproduce import Config, Experiment, load
 from attnlimit.runs import DaskCluster, Executor, InProcess, LocalProcesses, execute
 
 Row = tuple[str, float, float, float, float]

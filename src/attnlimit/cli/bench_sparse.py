@@ -11,8 +11,8 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 from attnlimit.errors import NotConverged
-from attnlimit.sparse.features import attention_points
-from attnlimit.sparse.readout import learning_curve, readout
+from attnlimit.sparse.law.features import attention_points
+from attnlimit.sparse.law.readout import learning_curve, readout
 from attnlimit.sparse.task import SparseTask
 
 Row = tuple[str, float, float, float, float]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from attnlimit.experiments.experiment import Config, Experiment, Shard
 from attnlimit.report.spec import FigureSpec
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
 
 
 def _config(paper: bool) -> Config:

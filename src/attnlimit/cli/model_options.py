@@ -47,7 +47,7 @@ class ModelOptions:
 
     def config(self, **more: Any) -> dict[str, Any]:
         """Return the configuration of a run, with what else it takes."""
-        from attnlimit.experiments.model import model_config
+        from attnlimit.reproduce.model import model_config
 
         return model_config(
             self.model,

@@ -15,8 +15,8 @@ from attnlimit.cli.where import RunOptions
 
 def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: bool) -> Any:
     """Run a model on its texts, or find the finished run; return the folder."""
-    from attnlimit.experiments import load
-    from attnlimit.experiments.model import NAME
+    from attnlimit.reproduce import load
+    from attnlimit.reproduce.model import NAME
     from attnlimit.runs import execute
 
     executor = how.executor()
@@ -34,7 +34,7 @@ def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: b
 
 def show_run(folder: Any, page: Path, budget: Path, *, json: bool) -> None:
     """Print what a run found: a table by layer, its remarks, and where everything is."""
-    from attnlimit.experiments import load
+    from attnlimit.reproduce import load
 
     record = folder.record()
     experiment = load(record["experiment"])
@@ -63,8 +63,8 @@ def show_run(folder: Any, page: Path, budget: Path, *, json: bool) -> None:
 
 def write_results(folder: Any, page: Path | None = None) -> tuple[Path, Path]:
     """Write a run's page and budget file; return their paths."""
-    from attnlimit.experiments.model import plan_of
     from attnlimit.report.run_page import write_report
+    from attnlimit.reproduce.model import plan_of
 
     plan = plan_of(folder.record()["config"], folder.curves())
     budget = plan.write(folder.path / "budget.json")

@@ -18,8 +18,8 @@ def register(app: typer.Typer) -> None:
 
 def models(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """List the models and texts that are available here."""
-    from attnlimit.models.bundled import BUNDLED
-    from attnlimit.models.load import cache_folder
+    from attnlimit.models.load.bundled import BUNDLED
+    from attnlimit.models.load.load import cache_folder
 
     rows = []
     for model in BUNDLED.values():

@@ -28,7 +28,7 @@ def plan(
     """Budget every head of a model on a text; nothing is drawn, so nothing is random."""
     from attnlimit.budgets import plan_budgets
     from attnlimit.budgets.longer import FACTORS
-    from attnlimit.experiments.model import captures_for, source_of
+    from attnlimit.reproduce.model import captures_for, source_of
 
     config = asked.config()
     with progress_bar("heads", shown=not json) as progress:

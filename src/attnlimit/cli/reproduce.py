@@ -39,8 +39,8 @@ def reproduce(
         return
     if name is None:
         raise BadInput("Which experiment? `attnlimit reproduce --list` names them.")
-    from attnlimit.experiments import load
     from attnlimit.report.figures import draw
+    from attnlimit.reproduce import load
     from attnlimit.runs import execute
 
     experiment = load(name)
@@ -78,7 +78,7 @@ def _show(
 
 
 def _list(json: bool) -> None:
-    from attnlimit.experiments import EXPERIMENTS, load
+    from attnlimit.reproduce import EXPERIMENTS, load
 
     rows = [{"name": name, "title": load(name).title} for name in EXPERIMENTS]
     frame = pd.DataFrame(rows)

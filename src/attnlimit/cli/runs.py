@@ -74,8 +74,8 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     record = folder.record()
     table = None
     if folder.finished:
-        from attnlimit.experiments import EXPERIMENTS, load
         from attnlimit.report.opened import opened
+        from attnlimit.reproduce import EXPERIMENTS, load
 
         table = folder.curves()
         if record["experiment"] in EXPERIMENTS:

@@ -33,7 +33,7 @@ def tokens(
     """Shade a text by the influence of each token, and test what keeping tokens is worth."""
     from attnlimit import checks
     from attnlimit.models import capture, load, read_corpus
-    from attnlimit.models.selection import RULES, selection_error
+    from attnlimit.models.heads.selection import RULES, selection_error
     from attnlimit.report.model_figures import token_page
     from attnlimit.runs.files import write_atomically
 

@@ -25,7 +25,7 @@ STEPS, CHECK_STEPS = 17, 11
 
 def rates_file() -> Path:
     """Where the rates of this machine are kept."""
-    from attnlimit.models.load import cache_folder
+    from attnlimit.models.load.load import cache_folder
 
     return cache_folder() / "cost.json"
 

@@ -104,7 +104,7 @@ def delta(tokens: int, dim: int) -> Work:
 
 def nodes(largest: int, depth: float = SCORE_DEPTH) -> float:
     """Nodes of the exact law's sum for n from 2 to `largest`, on scores that reach so deep."""
-    from attnlimit.theory.population import _MARGIN, STEP
+    from attnlimit.theory.law.population import _MARGIN, STEP
 
     return (math.log(largest) + _MARGIN + depth) / STEP
 
@@ -124,7 +124,7 @@ def law(queries: int, tokens: int, dim: int, largest: int, depth: float = SCORE_
 
 def single_is_enough(tokens: int) -> bool:
     """Whether the exact law is first tried in single precision."""
-    from attnlimit.theory.population import _SINGLE_COUNT
+    from attnlimit.theory.law.population import _SINGLE_COUNT
 
     return tokens <= _SINGLE_COUNT
 

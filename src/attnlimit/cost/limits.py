@@ -24,7 +24,7 @@ def limit_costs(rates: Rates, sizes: Sequence[int] = SIZES) -> pd.DataFrame:
     which a draw looks at n pairs; "mean output" that of all n tokens' mean output, whose draws ask
     an eighth of the tokens.
     """
-    from attnlimit.experiments.temperatures import paper_head
+    from attnlimit.reproduce.temperatures import paper_head
     from attnlimit.theory import pointwise_error, predict
     from attnlimit.tokens import Gaussian
 

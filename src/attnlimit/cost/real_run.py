@@ -18,7 +18,7 @@ from attnlimit.cost.shape import NAMED
 
 if TYPE_CHECKING:
     from attnlimit.checks import Array
-    from attnlimit.experiments import Config, Experiment
+    from attnlimit.reproduce import Config, Experiment
 
 # The Gaussian sweep of `attnlimit reproduce`, at three temperatures.
 SIZES = {"scales": [0.05, 4.0, 50.0], "n": [500, 1000, 2000, 4000], "replicates": 120, "block": 10}
@@ -31,7 +31,7 @@ def check_cluster(rates: Rates) -> pd.DataFrame:
 
     And with their own: two processes share the machine's memory, and whatever else runs.
     """
-    from attnlimit.experiments import load
+    from attnlimit.reproduce import load
 
     experiment = load("gaussian")
     config = experiment.config(False) | SIZES
@@ -60,8 +60,8 @@ def check_cluster(rates: Rates) -> pd.DataFrame:
 
 def check_measure(rates: Rates) -> pd.DataFrame:
     """`attnlimit measure` on every head of MiniLM, start to end on two processes."""
-    from attnlimit.experiments import load
-    from attnlimit.experiments.model import model_config
+    from attnlimit.reproduce import load
+    from attnlimit.reproduce.model import model_config
 
     config = model_config(**MODEL)  # type: ignore[arg-type]
     texts = 1 + len(config["others"])

@@ -84,8 +84,8 @@ def _processor() -> str:
 
 def made_capture(tokens: int, dim: int, *, causal: bool, heads: int = 1, seed: int = 0) -> Capture:
     """A capture of one layer whose queries, keys and values are normal, for sizes no model has."""
-    from attnlimit.models.captured import Capture, CapturedLayer
-    from attnlimit.models.masks import Mask
+    from attnlimit.models.capture.captured import Capture, CapturedLayer
+    from attnlimit.models.capture.masks import Mask
 
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(heads, tokens, dim, generator=generator) for _ in range(3))
@@ -142,8 +142,8 @@ def time_head(
     """Every stage of one head, budgeted on other texts too; `blind` does not look at its scores."""
     from attnlimit.budgets.head import head_budget
     from attnlimit.budgets.terms import Terms
-    from attnlimit.models.curves import measure_capture, predict_capture
-    from attnlimit.theory.population import population_law
+    from attnlimit.models.heads.curves import measure_capture, predict_capture
+    from attnlimit.theory.law.population import population_law
 
     found = capture[layer, head]
     texts = [found, *(other[layer, head] for other in others)]
@@ -209,8 +209,8 @@ def time_horizons(capture: Capture) -> Timing:
 
 def time_sweep(sizes: Sequence[int], draws: int, dim: int, repeats: int = 1) -> Timing:
     """The Gaussian sweep of `attnlimit reproduce`, with its four statistics."""
-    from attnlimit.experiments.temperatures import STATISTICS, paper_head
     from attnlimit.montecarlo.sweep import sweep
+    from attnlimit.reproduce.temperatures import STATISTICS, paper_head
     from attnlimit.tokens import Gaussian
 
     head, tokens = paper_head(dim, 4.0), Gaussian(dim=dim, variance=0.1)
@@ -228,7 +228,7 @@ def time_start() -> Timing:
 
 def time_libraries(start: float) -> Timing:
     """What a worker imports for its first model, beyond its `start`."""
-    code = f"{WORKER}, attnlimit.experiments.model, transformers.models.llama.modeling_llama"
+    code = f"{WORKER}, attnlimit.reproduce.model, transformers.models.llama.modeling_llama"
     seconds = max(_fresh_seconds(code) - start, 1e-6)
     return Timing("load", counts.Work(0, {"calls": 1.0}), seconds)
 
@@ -279,7 +279,7 @@ def time_driver(ids: int) -> Timing:
     By the clock on the wall, unlike the others, and the best of a few: the driver waits for the
     disk.
     """
-    from attnlimit.experiments import Experiment
+    from attnlimit.reproduce import Experiment
     from attnlimit.runs import execute
 
     numbers = np.random.default_rng(0).integers(1000, 30_000, ids).tolist()

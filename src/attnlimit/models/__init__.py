@@ -1,11 +1,11 @@
 """Real transformers: capture every head, predict its convergence, measure it, thin the model."""
 
-from attnlimit.models.capture import capture, capture_windows
-from attnlimit.models.captured import Capture, CapturedHead
-from attnlimit.models.corpora import Corpus, Document, read_corpus, wikipedia
-from attnlimit.models.curves import measure_capture, predict_capture
-from attnlimit.models.delta import DeltaCurves, delta_curves
-from attnlimit.models.load import LoadedModel, load
+from attnlimit.models.capture.capture import capture, capture_windows
+from attnlimit.models.capture.captured import Capture, CapturedHead
+from attnlimit.models.heads.curves import measure_capture, predict_capture
+from attnlimit.models.heads.delta import DeltaCurves, delta_curves
+from attnlimit.models.load.corpora import Corpus, Document, read_corpus, wikipedia
+from attnlimit.models.load.load import LoadedModel, load
 
 __all__ = [
     "Capture",

@@ -2,29 +2,6 @@
 
 from attnlimit.montecarlo.fit import RateFit, fit_rate
 from attnlimit.montecarlo.measure import measure
-from attnlimit.montecarlo.samplers import (
-    Iid,
-    Keep,
-    Sampler,
-    SinksAndRecent,
-    TopK,
-    Window,
-    WithoutReplacement,
-    sampled_errors,
-)
-from attnlimit.montecarlo.sinks_and_window import SinksAndWindow
+from attnlimit.montecarlo.sampled import sampled_errors
 
-__all__ = [
-    "Iid",
-    "Keep",
-    "RateFit",
-    "Sampler",
-    "SinksAndRecent",
-    "SinksAndWindow",
-    "TopK",
-    "Window",
-    "WithoutReplacement",
-    "fit_rate",
-    "measure",
-    "sampled_errors",
-]
+__all__ = ["RateFit", "fit_rate", "measure", "sampled_errors"]

@@ -21,7 +21,7 @@ from scipy.stats import chi2
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.montecarlo.reference import limit_outputs
 from attnlimit.tokens import Gaussian, Tokens
 

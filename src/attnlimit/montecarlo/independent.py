@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.reference import is_symmetric, limit_outputs
 from attnlimit.tokens import Gaussian, Tokens

@@ -11,7 +11,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.curve import Curve
 from attnlimit.errors import BadInput
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.montecarlo.estimators import NORMS, SQUARED
 from attnlimit.montecarlo.independent import integrated_errors, pointwise_errors
 from attnlimit.montecarlo.reference import Moment, limit_outputs, limit_reference

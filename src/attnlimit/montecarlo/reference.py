@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnlimit.checks import Array
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.tokens import Ball, Cube, Gaussian, Laplace, Signs, Sphere, Tokens
 
 POINTS = 1 << 14

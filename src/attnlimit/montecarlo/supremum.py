@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.tokens import Tokens
 
 SCREENED = 256

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.montecarlo.controls import TokenFeatures, token_features
 from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.estimators import (

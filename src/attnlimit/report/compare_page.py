@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.errors import BadInput
-from attnlimit.experiments import load
-from attnlimit.experiments.model import plan_of
 from attnlimit.report.opened import opened
 from attnlimit.report.page import document, escape, provenance, scrolled, table, write_page
 from attnlimit.report.run_page import figure_data, figure_html
 from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.reproduce import load
+from attnlimit.reproduce.model import plan_of
 from attnlimit.runs import RunFolder
 
 

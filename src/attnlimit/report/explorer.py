@@ -12,7 +12,7 @@ from scipy.stats import chi
 import attnlimit
 from attnlimit.report.page import asset, document, escape, fill, write_page
 from attnlimit.sparse import SparseTask, readout
-from attnlimit.theory.gaussian_law import gaussian_law
+from attnlimit.theory.law.gaussian import gaussian_law
 
 SIGMAS = np.geomspace(0.01, 60.0, 72)
 COUNTS = np.unique(np.geomspace(2, 10**9, 46).astype(np.int64))
@@ -36,7 +36,7 @@ def write_explorer(path: Path) -> Path:
         footer=escape(
             f"attnlimit {attnlimit.__version__}. Gaussian tokens: attnlimit.gaussian_law at "
             f"{len(SIGMAS)} spreads and {len(COUNTS)} n, interpolated. Sparse signals: "
-            f"attnlimit.sparse.readout with logistic loss and ridge {RIDGE:g}."
+            f"attnlimit.sparse.law.readout with logistic loss and ridge {RIDGE:g}."
         ),
     )
     data = json.loads(asset("explorer.json"))

@@ -12,8 +12,8 @@ import pandas as pd
 
 from attnlimit.budgets import Plan
 from attnlimit.budgets.head import SCHEMES
-from attnlimit.experiments.model import plan_of, referee
 from attnlimit.report.page import docs_link, document, escape, fill, provenance, scrolled, table
+from attnlimit.reproduce.model import plan_of, referee
 
 INFLUENCE_STEPS = 1000
 

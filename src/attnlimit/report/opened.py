@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.experiments import EXPERIMENTS
+from attnlimit.reproduce import EXPERIMENTS
 from attnlimit.runs import RunFolder
 
 

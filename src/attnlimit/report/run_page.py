@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.experiments import load
 from attnlimit.report.model_page import model_page
 from attnlimit.report.opened import opened
 from attnlimit.report.page import document, escape, provenance, scrolled, table, write_page
 from attnlimit.report.spec import FigureSpec, Panel
+from attnlimit.reproduce import load
 from attnlimit.runs import RunFolder
 
 MOST_ROWS = 200

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from attnlimit.experiments import Shard
+from attnlimit.reproduce import Shard
 from attnlimit.runs.task import Fault, Task, to_parquet
 
 TRIES = 3

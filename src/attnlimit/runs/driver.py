@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.experiments import EXPERIMENTS, Config, Experiment
+from attnlimit.reproduce import EXPERIMENTS, Config, Experiment
 from attnlimit.runs.attempts import Attempts
 from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.folder import RunFolder

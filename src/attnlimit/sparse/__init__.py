@@ -1,25 +1,25 @@
 """Sparse-token classification: what attention can detect, and from how much data."""
 
-from attnlimit.sparse.alignment import Alignment, best_step_sizes, query_alignment
-from attnlimit.sparse.bag_estimate import BagEstimate, estimate
-from attnlimit.sparse.bag_plan import BagPlan, measure_plan, plan_bags
-from attnlimit.sparse.bags import Bags, make_bags, read_bags
-from attnlimit.sparse.bayes import bayes_error
-from attnlimit.sparse.capacity import Capacity, capacity
-from attnlimit.sparse.descent import as_blocks, query_steps, train_attention
-from attnlimit.sparse.end_to_end import EndToEnd, best_split, end_to_end
+from attnlimit.sparse.bags.bags import Bags, make_bags, read_bags
+from attnlimit.sparse.bags.estimate import BagEstimate, estimate
+from attnlimit.sparse.bags.plan import BagPlan, measure_plan, plan_bags
 from attnlimit.sparse.error_rate import ErrorRate
-from attnlimit.sparse.fit import fit_readout
+from attnlimit.sparse.law.alignment import Alignment, best_step_sizes, query_alignment
+from attnlimit.sparse.law.bayes import bayes_error
+from attnlimit.sparse.law.capacity import Capacity, capacity
+from attnlimit.sparse.law.end_to_end import EndToEnd, best_split, end_to_end
+from attnlimit.sparse.law.oracle import oracle_error, scan_error, strength_needed
+from attnlimit.sparse.law.readout import Readout, learning_curve, readout, transfer_error
 from attnlimit.sparse.losses import Loss, UserLoss, hinge
-from attnlimit.sparse.oracle import oracle_error, scan_error, strength_needed
-from attnlimit.sparse.readout import Readout, learning_curve, readout, transfer_error
-from attnlimit.sparse.simulate import (
+from attnlimit.sparse.task import SparseTask
+from attnlimit.sparse.train.descent import as_blocks, query_steps, train_attention
+from attnlimit.sparse.train.fit import fit_readout
+from attnlimit.sparse.train.simulate import (
     simulate_alignment,
     simulate_capacity,
     simulate_protocol,
     simulate_readout,
 )
-from attnlimit.sparse.task import SparseTask
 
 __all__ = [
     "Alignment",

@@ -1,24 +1,24 @@
 """What n or infinitely many tokens give, computed: no random numbers here."""
 
-from attnlimit.theory.cooling import CoolingError, cooling_error
-from attnlimit.theory.exact import PointwiseError, pointwise_error
+from attnlimit.theory.ball.uniform import UniformBound, uniform_bound
 from attnlimit.theory.fluctuation import Fluctuation, fluctuation
-from attnlimit.theory.gaussian_law import GaussianLaw, gaussian_law
-from attnlimit.theory.hardmax import HardmaxError, hardmax_error
+from attnlimit.theory.law.gaussian import GaussianLaw, gaussian_law
+from attnlimit.theory.law.kept import SchemeError, kept_error
+from attnlimit.theory.law.pointwise import PointwiseError, pointwise_error
 from attnlimit.theory.limit import horizon, limit
 from attnlimit.theory.moments import covariance_influence, mean_covariance, mean_influence
+from attnlimit.theory.pairs.covariance.projection import Projection
 from attnlimit.theory.predict import predict
-from attnlimit.theory.projection import Projection
 from attnlimit.theory.rates import Rate, rate
 from attnlimit.theory.regimes import Regimes, regimes
-from attnlimit.theory.schedule import (
+from attnlimit.theory.sharp.cooling import CoolingError, cooling_error
+from attnlimit.theory.sharp.hardmax import HardmaxError, hardmax_error
+from attnlimit.theory.sharp.schedule import (
     BestTemperature,
     ScheduleError,
     best_temperature,
     schedule_error,
 )
-from attnlimit.theory.schemes import SchemeError, kept_error
-from attnlimit.theory.uniform import UniformBound, uniform_bound
 
 __all__ = [
     "BestTemperature",

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from attnlimit.checks import Array
 from attnlimit.errors import NoLimitError
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.theory.limit import check_match
 from attnlimit.tokens import Tokens
 

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import NotConverged
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.theory.limit import check_match, limit
 from attnlimit.tokens import Empirical, Gaussian, Tokens
 

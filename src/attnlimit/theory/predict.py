@@ -15,15 +15,15 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.curve import Curve
 from attnlimit.errors import BadInput
-from attnlimit.heads import Head
-from attnlimit.theory.covariance_error import covariance_error
+from attnlimit.head import Head
+from attnlimit.theory.law.average import average_pointwise_error
 from attnlimit.theory.limit import check_match
-from attnlimit.theory.pointwise_average import average_pointwise_error
-from attnlimit.theory.population_covariance import population_covariance_error
-from attnlimit.theory.population_pairs import MeanError
+from attnlimit.theory.pairs.covariance.gaussian import covariance_error
+from attnlimit.theory.pairs.covariance.population import population_covariance_error
+from attnlimit.theory.pairs.covariance.sphere import sphere_covariance_error
+from attnlimit.theory.pairs.mean import mean_error
+from attnlimit.theory.pairs.population import MeanError
 from attnlimit.theory.rates import STATISTICS, rate
-from attnlimit.theory.sphere_covariance import sphere_covariance_error
-from attnlimit.theory.two_query import mean_error
 from attnlimit.tokens import Gaussian, Sphere, Tokens
 
 _NEIGHBOUR = 1.25

@@ -9,7 +9,7 @@ import pandas as pd
 
 from attnlimit import checks
 from attnlimit.errors import NoLimitError
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.theory.limit import check_match, horizon, sqrt_covariance
 from attnlimit.tokens import Gaussian, Laplace, Mixture, Tokens
 

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.heads import Head
+from attnlimit.head import Head
 from attnlimit.theory.limit import check_match, sqrt_covariance
 from attnlimit.theory.quadratic_form import quadratic_form_cdf
 from attnlimit.tokens import Empirical, Gaussian, Tokens

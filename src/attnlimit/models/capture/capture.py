@@ -1,0 +1,152 @@
+"""How are the inputs of every attention head taken from a model? In one pass, layer by layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from attnlimit import checks
+from attnlimit.errors import BadInput
+from attnlimit.models.capture.captured import Capture, CapturedLayer
+from attnlimit.models.capture.dense import attend_dense
+from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
+from attnlimit.models.capture.interface import Call, attention_as, check_calls
+from attnlimit.models.capture.masks import Mask
+from attnlimit.models.capture.projections import capture_projections, needs_projections
+
+
+def capture(
+    model: Any,
+    text: str | Sequence[int] | Tensor | Mapping[str, Tensor],
+    *,
+    layers: Sequence[int] | None = None,
+    special_tokens: bool = True,
+    truncate: bool = False,
+) -> Capture:
+    """Run `model` once on `text` and keep the queries, keys and values of its heads.
+
+    Parameters
+    ----------
+    model : LoadedModel or transformers model
+        From `attnlimit.models.load`, or any transformers model.
+    text : str, token ids, or a mapping of input tensors
+        What the model reads; a mapping (such as an image's `pixel_values`, or padded ids with
+        their `attention_mask`) goes to the model as it is. Padding is left out of the capture.
+    layers : sequence of int, optional
+        Layers to keep; all by default. Memory grows with the layers kept times tokens.
+    special_tokens : bool
+        Whether tokens such as [CLS] are added to a text.
+    truncate : bool
+        Whether a text beyond the model's positions is cut there; otherwise it is refused, and
+        `capture_windows` splits it.
+    """
+    network, _ = unwrap(model)
+    encoded = encode(model, text, special_tokens=special_tokens, truncate=truncate)
+    return _run(network, encoded, layers)
+
+
+def capture_windows(
+    model: Any,
+    text: str,
+    *,
+    width: int | None = None,
+    overlap: int = 0,
+    layers: Sequence[int] | None = None,
+    special_tokens: bool = True,
+) -> list[Capture]:
+    """Capture a text of any length, split into windows; each knows its place in the document.
+
+    `width` is the number of tokens in a window, special ones included (the model's positions by
+    default), and `overlap` how many a window shares with the one before it.
+    """
+    network, _ = unwrap(model)
+    windows = encode_windows(model, text, width, overlap, special_tokens)
+    return [_run(network, window, layers) for window in windows]
+
+
+def _run(network: Any, encoded: Encoded, layers: Sequence[int] | None) -> Capture:
+    depth = int(network.config.num_hidden_layers)
+    wanted = _wanted(layers, depth)
+    kept: dict[int, CapturedLayer] = {}
+
+    def attention(call: Call) -> Tensor:
+        output = attend_dense(call)
+        if call.layer in wanted:
+            kept[call.layer] = keep_layer(call)
+        return output
+
+    base = network.base_model
+    with torch.no_grad():
+        if needs_projections(network):
+            kept = capture_projections(base, encoded, wanted)
+        else:
+            with attention_as(network, attention, encoded.keep) as session:
+                base(**encoded.inputs, **_no_cache(network))
+            check_calls(network, session.calls)
+    first = next(iter(kept.values()))
+    return Capture(
+        layers=kept,
+        tokens=encoded.tokens,
+        positions=encoded.positions,
+        special=encoded.special,
+        depth=depth,
+        heads=len(first.q),
+        source=encoded.source,
+    )
+
+
+def keep_layer(call: Call) -> CapturedLayer:
+    """Copy what is needed of one layer's call, padding left out."""
+    for name, tensor in (("queries", call.query), ("keys", call.key), ("values", call.value)):
+        if not torch.isfinite(tensor).all():
+            raise BadInput(
+                f"The {name} of layer {call.layer} contain NaN or infinite numbers: the model's "
+                "weights are damaged or its precision is too low for this text."
+            )
+    positions = call.mask.positions
+    query, key, value = call.query[0], call.key[0], call.value[0]
+    if call.keep is not None:
+        positions = positions[call.keep]
+        query, key, value = query[:, call.keep], key[:, call.keep], value[:, call.keep]
+    # A copy, so that a layer's other activations can be freed.
+    return CapturedLayer(
+        q=query.contiguous().clone(),
+        k=key.contiguous().clone(),
+        v=value.contiguous().clone(),
+        mask=Mask(positions, call.mask.rule, call.mask.causal),
+        scale=call.scale,
+        softcap=call.softcap,
+        bias=None if call.position_bias is None else distance_bias(call.position_bias),
+    )
+
+
+def distance_bias(position_bias: Tensor) -> Tensor:
+    """Compress a (1, H, n, n) position bias that depends on j - i only to (H, 2n-1)."""
+    matrix = position_bias[0]
+    length = matrix.shape[-1]
+    by_distance = torch.cat([matrix[:, :, 0].flip(1), matrix[:, 0, 1:]], dim=1)
+    rows = torch.arange(length)
+    for row in {0, length // 3, length // 2, length - 1}:
+        if not torch.equal(matrix[:, row], by_distance[:, rows - row + length - 1]):
+            raise BadInput(
+                "This model's position bias depends on more than the distance between tokens; "
+                "it cannot be captured without an N x N matrix."
+            )
+    return by_distance.clone()
+
+
+def _wanted(layers: Sequence[int] | None, depth: int) -> set[int]:
+    if layers is None:
+        return set(range(depth))
+    numbers = [checks.count(layer, "layers", smallest=-depth) for layer in layers]
+    wrong = [layer for layer in numbers if layer >= depth]
+    if wrong or not numbers:
+        raise BadInput(f"layers must name some of 0 to {depth - 1}, got {list(layers)}.")
+    return {layer % depth for layer in numbers}
+
+
+def _no_cache(network: Any) -> dict[str, bool]:
+    return {"use_cache": False} if getattr(network.config, "use_cache", None) else {}

@@ -1,0 +1,183 @@
+"""What was captured: queries, keys, values and visibility of every head, and nothing N x N."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.models.capture.masks import Mask
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from attnlimit.curve import Curve
+
+BLOCK_ENTRIES = 1 << 22
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedHead:
+    """One head over N tokens: score of query i on key j is scale <q_i, k_j>, where j is visible.
+
+    Unpacks as `q, k, v, mask = cap[layer, head]`.
+    """
+
+    layer: int
+    head: int
+    q: Tensor  # (N, d)
+    k: Tensor  # (N, d)
+    v: Tensor  # (N, d_v)
+    mask: Mask
+    scale: float
+    softcap: float | None = None
+    bias: Tensor | None = None  # (2N-1,) added to the score, by the distance j - i + N - 1
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.q, self.k, self.v, self.mask))
+
+    def __len__(self) -> int:
+        return len(self.q)
+
+    def scores(self, rows: slice | Tensor = slice(None)) -> Tensor:
+        """Scores (rows, N) of a block of queries, -inf where a key is not visible."""
+        scores = (self.scale * self.q[rows]) @ self.k.T
+        if self.softcap is not None:
+            scores = self.softcap * torch.tanh(scores / self.softcap)
+        if self.bias is not None:
+            place = self.mask.positions
+            middle = (len(self.bias) - 1) // 2
+            scores = scores + self.bias[place[None, :] - place[rows][:, None] + middle]
+        if not self.mask.full:
+            scores = scores.masked_fill(~self.mask.visible(rows), -torch.inf)
+        return scores
+
+    def blocks(self, entries: int = BLOCK_ENTRIES) -> Iterator[tuple[slice, Tensor]]:
+        """Blocks of queries and their scores, together all queries."""
+        step = max(1, entries // len(self))
+        for start in range(0, len(self), step):
+            rows = slice(start, min(start + step, len(self)))
+            yield rows, self.scores(rows)
+
+    def output(self) -> Tensor:
+        """Attention of every query over all its keys, (N, d_v)."""
+        return torch.cat([torch.softmax(scores, -1) @ self.v for _, scores in self.blocks()])
+
+
+@dataclass(frozen=True, eq=False)
+class CapturedLayer:
+    """Queries, keys and values of one layer, all heads."""
+
+    q: Tensor  # (H, N, d)
+    k: Tensor  # (H_kv, N, d)
+    v: Tensor  # (H_kv, N, d_v)
+    mask: Mask
+    scale: float
+    softcap: float | None
+    bias: Tensor | None  # (H, 2N-1)
+
+    def head(self, layer: int, head: int) -> CapturedHead:
+        """One head; query heads of a group share keys and values."""
+        group = head * len(self.k) // len(self.q)
+        return CapturedHead(
+            layer,
+            head,
+            self.q[head],
+            self.k[group],
+            self.v[group],
+            self.mask,
+            self.scale,
+            self.softcap,
+            None if self.bias is None else self.bias[head],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Capture:
+    """Every head of a model on one text. `cap[layer, head]` gives its q, k, v and mask."""
+
+    layers: dict[int, CapturedLayer]
+    tokens: tuple[str, ...]  # as the tokenizer writes them
+    positions: Tensor  # (N,) place of each token in the document
+    special: Tensor  # (N,) which tokens are special, like [CLS]
+    depth: int  # layers in the model
+    heads: int
+    source: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """Number of tokens N."""
+        return len(self.positions)
+
+    def __getitem__(self, place: tuple[int, int]) -> CapturedHead:
+        try:
+            layer, head = place
+        except (TypeError, ValueError):
+            raise BadInput(f"Name a head as cap[layer, head], got {place!r}.") from None
+        layer = self.check_layer(layer)
+        return self.layers[layer].head(layer, self.check_head(head))
+
+    def __iter__(self) -> Iterator[CapturedHead]:
+        """All heads, layer by layer."""
+        for layer, captured in self.layers.items():
+            for head in range(len(captured.q)):
+                yield captured.head(layer, head)
+
+    def check_layer(self, layer: int) -> int:
+        """Return the layer's number; negative ones count from the last."""
+        if isinstance(layer, bool) or not isinstance(layer, int):
+            raise BadInput(f"The layer must be a whole number, got {layer!r}.")
+        number = layer + self.depth if layer < 0 else layer
+        if not 0 <= number < self.depth:
+            raise BadInput(f"There is no layer {layer}: the model has {self.depth}, from 0.")
+        if number not in self.layers:
+            kept = ", ".join(map(str, self.layers))
+            raise BadInput(f"Layer {layer} was not kept; capture() kept {kept}.")
+        return number
+
+    def check_head(self, head: int) -> int:
+        """Return the head's number; negative ones count from the last."""
+        if isinstance(head, bool) or not isinstance(head, int):
+            raise BadInput(f"The head must be a whole number, got {head!r}.")
+        number = head + self.heads if head < 0 else head
+        if not 0 <= number < self.heads:
+            raise BadInput(f"There is no head {head}: each layer has {self.heads}, from 0.")
+        return number
+
+    def horizons(self, *, convention: str = "head") -> Array:
+        """Horizon H of every head, (layers, heads); see `attnlimit.models.heads.horizon`."""
+        from attnlimit.models.heads.horizon import horizons
+
+        return horizons(self, convention=convention)
+
+    def influence(self, layer: int, head: int | None = None) -> Array:
+        """Influence |psi_j| of every token, (N,); see `attnlimit.models.heads.influence`."""
+        from attnlimit.models.heads.influence import influence
+
+        return influence(self, layer, head)
+
+    def profile(self) -> pd.DataFrame:
+        """One row for each head: horizon, score deviation, regimes, effective tokens."""
+        from attnlimit.models.heads.profile import profile
+
+        return profile(self)
+
+    def predict_curve(self, statistic: str, n: Any = None, **options: Any) -> Curve:
+        """Predicted curve of one head; see `attnlimit.models.heads.curves.predict_capture`."""
+        from attnlimit.models.heads.curves import predict_capture
+
+        return predict_capture(self, statistic, n, **options)
+
+    def measure_curve(self, statistic: str, n: Any = None, **options: Any) -> Curve:
+        """Measured curve of one head; see `attnlimit.models.heads.curves.measure_capture`."""
+        from attnlimit.models.heads.curves import measure_capture
+
+        return measure_capture(self, statistic, n, **options)
+
+    def __repr__(self) -> str:
+        name = self.source.get("model", "model")
+        return f"Capture({name}, layers={len(self.layers)}, heads={self.heads}, tokens={len(self)})"

@@ -1,0 +1,58 @@
+"""What does a layer's attention give over all its keys? In blocks, never an n x n matrix."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from attnlimit.models.capture.interface import Call
+
+BLOCK_SCORES = 1 << 24
+"""Scores held at a time by a layer, all heads together."""
+
+
+def attend_dense(call: Call) -> Tensor:
+    """Outputs (1, H, n, d_v) of a layer, as the model itself computes them."""
+    plain = call.softcap is None and call.position_bias is None and call.keep is None
+    if plain and (call.mask.full or call.mask.causal):
+        # Right after the model's own call, the sequence is whole: a causal mask is the kernel's.
+        return scaled_dot_product_attention(
+            call.query,
+            call.key,
+            call.value,
+            is_causal=call.mask.causal,
+            scale=call.scale,
+            enable_gqa=call.query.shape[1] != call.key.shape[1],
+        )
+    heads, length = call.query.shape[1:3]
+    step = max(1, BLOCK_SCORES // (heads * length))
+    return torch.cat(
+        [
+            torch.softmax(scores, -1) @ grouped(call.value[0], heads)
+            for scores in (call_scores(call, slice(i, i + step)) for i in range(0, length, step))
+        ],
+        dim=1,
+    )[None]
+
+
+def grouped(tensor: Tensor, heads: int) -> Tensor:
+    """Keys or values (H_kv, n, d) as each of `heads` query heads sees them; a view when equal."""
+    return tensor.repeat_interleave(heads // len(tensor), dim=0)
+
+
+def call_scores(call: Call, rows: slice) -> Tensor:
+    """Scores (H, rows, n) of a block of queries, -inf where a key is not visible."""
+    heads = call.query.shape[1]
+    scores = call.scale * call.query[0, :, rows] @ grouped(call.key[0], heads).transpose(1, 2)
+    if call.softcap is not None:
+        scores = call.softcap * torch.tanh(scores / call.softcap)
+    if call.position_bias is not None:
+        scores = scores + call.position_bias[0, :, rows]
+    visible = call.mask.visible(rows)
+    if call.keep is not None:
+        visible = visible & call.keep
+        # A padded query of a causal model sees nothing; let it see itself, its output is unused.
+        own = torch.arange(visible.shape[1])[rows]
+        visible[torch.arange(len(own)), own] = True
+    return scores.masked_fill(~visible, -torch.inf)

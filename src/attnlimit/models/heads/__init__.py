@@ -1,0 +1,1 @@
+"""What one captured head does: curves, horizons, influence."""

@@ -1,0 +1,55 @@
+"""What kind of head is it? Horizon, score deviations, regimes and effective tokens, per head."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import torch
+
+from attnlimit.models.capture.captured import Capture, CapturedHead
+from attnlimit.models.heads.horizon import horizons
+
+
+def profile(capture: Capture) -> pd.DataFrame:
+    """One row for each head.
+
+    Columns: `horizon`; `score_std`, the median over queries of the standard deviation of a
+    query's scores; `gaussian`, `stable` and `frozen`, the fractions of queries whose deviation is
+    below half of, between half and the whole of, and above sqrt(2 log n) for its n visible keys;
+    `effective_tokens`, the median over queries of 1 / sum p^2; `participation`, the mean of
+    sum p^2; `first_token`, the mean weight on the first token (a sink, when large).
+    """
+    table = horizons(capture)
+    rows = []
+    for index, head in enumerate(capture):
+        layer, number = divmod(index, capture.heads)
+        rows.append(
+            {"layer": head.layer, "head": head.head, "horizon": table[layer, number], **_row(head)}
+        )
+    return pd.DataFrame(rows)
+
+
+def _row(head: CapturedHead) -> dict[str, float]:
+    deviations, participations, sinks = [], [], []
+    for rows, scores in head.blocks():
+        visible = head.mask.visible(rows)
+        counts = visible.sum(1)
+        filled = scores.masked_fill(~visible, 0.0)
+        mean = filled.sum(1) / counts
+        square = (filled - mean[:, None]).square().masked_fill(~visible, 0.0).sum(1) / counts
+        weights = torch.softmax(scores, -1)
+        deviations.append(square.sqrt())
+        participations.append(weights.square().sum(1))
+        sinks.append(weights[:, 0])
+    deviation = torch.cat(deviations).double().numpy()
+    participation = torch.cat(participations).double().numpy()
+    edge = np.sqrt(2 * np.log(np.maximum(head.mask.counts().numpy(), 2)))
+    return {
+        "score_std": float(np.median(deviation)),
+        "gaussian": float((deviation < edge / 2).mean()),
+        "stable": float(((deviation >= edge / 2) & (deviation < edge)).mean()),
+        "frozen": float((deviation >= edge).mean()),
+        "effective_tokens": float(np.median(1 / participation)),
+        "participation": float(participation.mean()),
+        "first_token": float(torch.cat(sinks).mean()),
+    }

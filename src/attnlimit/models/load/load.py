@@ -1,0 +1,290 @@
+"""Where does a model come from? A bundled name, a local folder, or a hub id when online."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import socket
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
+from attnlimit.models.load import files
+from attnlimit.models.load.bundled import BUNDLED, Bundled
+from attnlimit.models.load.read import read_model, reason_of, transformers_library
+
+HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?", re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """A transformer ready to be captured, with where it came from."""
+
+    name: str
+    model: Any  # transformers.PreTrainedModel
+    tokenizer: Any | None
+    weights: str  # SHA-256 of the weights
+    source: str
+    licence: str = "unknown"
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def positions(self) -> int | None:
+        """Longest sequence the model takes, special tokens included; None if unlimited."""
+        return max_positions(self.model)
+
+    @property
+    def causal(self) -> bool:
+        """Whether the model predicts the next token."""
+        return "CausalLM" in type(self.model).__name__ or "LMHead" in type(self.model).__name__
+
+    def __repr__(self) -> str:
+        config = self.model.config
+        return (
+            f"LoadedModel({self.name!r}, {type(self.model).__name__}, "
+            f"layers={config.num_hidden_layers}, heads={config.num_attention_heads}, "
+            f"positions={self.positions}, weights={self.weights[:12]})"
+        )
+
+
+def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedModel:
+    """Load a model and its tokenizer in float32, ready for `capture`.
+
+    Parameters
+    ----------
+    name : str or path
+        "minilm" or "smollm2" (weights inside installed packages, verified by hash), a local folder
+        that `save_pretrained` wrote, or a Hugging Face hub id when online. Weights are read from
+        safetensors only, and code that comes with a model is never run. The network is used for a
+        hub id and for nothing else; what looks like a path is never taken for one.
+    pickled : str, optional
+        The one file of pickled weights in a local folder that may be read all the same, such as
+        "pytorch_model.bin" (or the index of several). Only tensors are taken from it.
+    """
+    text = os.fspath(name)
+    if not text.strip():
+        raise BadInput("The model's name is empty; give minilm, smollm2, a folder or a hub id.")
+    if text in BUNDLED and isinstance(name, str):
+        _no_pickled(pickled, text)
+        return _load_bundled(BUNDLED[text])
+    try:
+        folder = Path(text).expanduser()
+        is_folder, exists = folder.is_dir(), folder.exists()
+    except (OSError, RuntimeError) as error:  # a name too long, no such user's home
+        reason = str(getattr(error, "strerror", None) or error).rstrip(".")
+        raise BadInput(f"There is no model at {text[:200]!r}: {reason}.") from None
+    if is_folder:
+        return _load_folder(folder, pickled)
+    if exists:
+        raise BadInput(f"{text} is a file; give the folder that save_pretrained wrote.")
+    if not isinstance(name, str) or _is_path(text):
+        raise BadInput(f"There is no folder {text[:200]!r}; a model's folder must exist.")
+    if not HUB_ID.fullmatch(text):
+        raise BadInput(f"{text[:200]!r} is neither a bundled name, a folder, nor a hub id.")
+    close = get_close_matches(text, BUNDLED, n=1, cutoff=0.8)
+    if close:
+        raise BadInput(
+            f"There is no model {text!r}; did you mean {close[0]}? A hub id is written owner/name."
+        )
+    _no_pickled(pickled, text)
+    return _load_hub(text)
+
+
+def _is_path(text: str) -> bool:
+    return (
+        text.startswith((".", "/", "~"))
+        or "\\" in text
+        or text.count("/") > 1
+        or text.endswith("/")
+        or Path(text).is_absolute()
+    )
+
+
+def _no_pickled(pickled: str | None, name: str) -> None:
+    if pickled is not None:
+        raise BadInput(f"Pickled weights are read from local folders only; {name!r} is not one.")
+
+
+def cache_folder() -> Path:
+    """Where converted weights are kept: $ATTNLIMIT_CACHE, or the user's cache folder."""
+    chosen = os.environ.get("ATTNLIMIT_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "attnlimit"
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def max_positions(model: Any) -> int | None:
+    """Longest sequence a model's positions allow; None for relative positions."""
+    config = model.config
+    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if config.model_type in ("t5", "mt5", "umt5") or limit is None:
+        return None
+    # RoBERTa and its kin start counting positions after the padding index.
+    offset = getattr(getattr(model.base_model, "embeddings", None), "padding_idx", None)
+    return int(limit) - (offset + 1 if offset is not None else 0)
+
+
+def _load_bundled(bundled: Bundled) -> LoadedModel:
+    transformers_library()
+    path = bundled.require()
+    found = file_hash(path)
+    if found != bundled.sha256:
+        raise AttnlimitError(
+            f"The weights of {bundled.name!r} in {path} have SHA-256 {found[:12]}..., not "
+            f"{bundled.sha256[:12]}...: reinstall {bundled.package}."
+        )
+    folder = path.parent if path.suffix == ".safetensors" else _converted(bundled, path)
+    model, tokenizer, problem = read_model(folder, bundled.name)
+    return LoadedModel(
+        name=bundled.name,
+        model=model,
+        tokenizer=tokenizer,
+        weights=found,
+        source=f"package {bundled.package}",
+        licence=bundled.licence,
+        notes=(*((bundled.note,) if bundled.note else ()), *problem),
+    )
+
+
+def _converted(bundled: Bundled, path: Path) -> Path:
+    """Dequantise a GGUF file to a safetensors folder in the cache, the first time only."""
+    folder = cache_folder() / f"{bundled.name}-{bundled.sha256[:16]}"
+    if (folder / "model.safetensors").is_file():
+        return folder
+    transformers = transformers_library()
+    try:
+        import accelerate  # noqa: F401
+        import gguf  # noqa: F401
+    except ImportError:
+        raise MissingExtra(
+            f"Reading {bundled.name!r} needs gguf and accelerate: "
+            "run `pip install 'attnlimit[models]'`."
+        ) from None
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    transformers.utils.logging.enable_progress_bar()
+    options = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            path.parent, dtype=torch.float32, **options
+        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **options)
+        _plain_copy(transformers, model).save_pretrained(partial)
+        tokenizer.save_pretrained(partial)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.rename(folder)
+    except OSError as error:
+        raise AttnlimitError(
+            f"Cannot write the converted weights to {folder}: {error}; "
+            "set ATTNLIMIT_CACHE to a folder that can be written."
+        ) from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return folder
+
+
+def _plain_copy(transformers: Any, model: Any) -> Any:
+    """Return the same model without the quantiser it was read by, which refuses to save it."""
+    config = model.config
+    for name in ("quantization_config", "_pre_quantization_dtype"):
+        if hasattr(config, name):
+            delattr(config, name)
+    copy = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    copy.load_state_dict(model.state_dict())
+    return copy
+
+
+def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
+    transformers_library()
+    files.check_folder(folder)
+    if pickled is None:
+        weights = sorted(folder.glob("*.safetensors"))
+        notes = []
+    else:
+        weights = files.pickled_weights(folder, pickled)
+        notes = [f"pickled weights {pickled}, allowed by name, read as tensors only"]
+    if not weights:
+        found = files.pickled_files(folder)
+        instead = (
+            f"only pickled ones ({', '.join(found)}), which are refused unless one is named: "
+            f"pickled={found[0]!r} in Python, --pickled-weights {found[0]} on the command line"
+            if found
+            else "save the model with save_pretrained"
+        )
+        raise BadInput(f"{folder} has no .safetensors weights; {instead}.")
+    model, tokenizer, problem = read_model(
+        folder, str(folder), pickled=weights if pickled else None
+    )
+    hashes = "".join(file_hash(file) for file in weights)
+    digest = hashes if len(weights) == 1 else hashlib.sha256(hashes.encode()).hexdigest()
+    return LoadedModel(
+        folder.name, model, tokenizer, digest, f"folder {folder}", notes=(*notes, *problem)
+    )
+
+
+def _load_hub(name: str) -> LoadedModel:
+    transformers = transformers_library()
+    online = _hub_reachable()
+    try:
+        transformers.AutoConfig.from_pretrained(
+            name, trust_remote_code=False, local_files_only=not online
+        )
+    except (OSError, ValueError) as error:
+        reason = reason_of(error)
+        if not online:
+            reason = "the hub cannot be reached from here and it is not in the local cache"
+        raise BadInput(
+            f"There is no model {name!r} here: it is neither a bundled name "
+            f"({', '.join(BUNDLED)}) nor a folder, and as a hub id it failed: {reason}."
+        ) from None
+    _check_hub_files(transformers, name, online)
+    model, tokenizer, problem = read_model(name, name, local=not online)
+    digest = hashlib.sha256()
+    for key, value in sorted(model.state_dict().items()):
+        digest.update(key.encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    return LoadedModel(name, model, tokenizer, digest.hexdigest(), f"hub id {name}", notes=problem)
+
+
+def _check_hub_files(transformers: Any, name: str, online: bool) -> None:
+    """Refuse a hub model whose configuration or index would have a pickle read."""
+    for file in ("config.json", files.INDEX):
+        path = transformers.utils.cached_file(
+            name, file, local_files_only=not online, _raise_exceptions_for_missing_entries=False
+        )
+        if path is None:
+            continue
+        if file == files.INDEX:
+            files.check_index(Path(path), (".safetensors",))
+        else:
+            files.check_config(files.read_json(Path(path)), name)
+
+
+def _hub_reachable() -> bool:
+    """Whether the hub's name resolves; its own client retries for half a minute before it says."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    try:
+        socket.getaddrinfo(urlsplit(constants.ENDPOINT).hostname, 443)
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""Thinned attention inside the model, and what it does to the output."""

@@ -1,0 +1,1 @@
+"""Real bags of instances: read, checked against the theory, and planned for."""

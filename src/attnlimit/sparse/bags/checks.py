@@ -1,0 +1,149 @@
+"""Do these bags fit the sparse-token model? One check for each assumption, with numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from attnlimit.checks import Array
+from attnlimit.sparse.bags.bags import Bags
+from attnlimit.sparse.law.oracle import scan_rule
+from attnlimit.sparse.task import SparseTask
+
+
+@dataclass(frozen=True)
+class Check:
+    """One assumption of the theory, what it asks for and what the bags show."""
+
+    assumption: str
+    expected: float
+    found: float
+    tolerance: float
+    meaning: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bags are within the tolerance."""
+        return abs(self.found - self.expected) <= self.tolerance
+
+
+def noise_odds(instances: Array, shift: Array, fraction: float) -> Array:
+    """Odds of noise against signal, for instances in white coordinates."""
+    log_odds = np.log((1 - fraction) / fraction) - instances @ shift + 0.5 * shift @ shift
+    return np.exp(np.clip(log_odds, -500, 500))
+
+
+def _count_spread(task: SparseTask, fraction: float) -> float:
+    """Spread of the posterior count of signals over bags that all hold exactly R of them."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4000, task.length))
+    x[:, : task.signals] += task.strength
+    log_odds = np.log((1 - fraction) / fraction) - task.strength * x + 0.5 * task.strength**2
+    counts = (1 / (1 + np.exp(np.clip(log_odds, -500, 500)))).sum(axis=1)
+    return float(counts.std() / counts.mean())
+
+
+def held_out_check(
+    white: Bags, halves: list[list[Array]], shifts: list[Array], task: SparseTask, cosine: float
+) -> Check:
+    """Compare the error of thresholding the largest score with what the model says it is.
+
+    The direction comes from one half of the pilot, the threshold from the model, and the error
+    from the other half.
+    """
+    seen = SparseTask(task.length, task.signals, cosine * task.strength, task.prior)
+    expected, threshold = scan_rule(seen)
+    negatives = white.of_class(-1)
+    wrong, total = 0, 0
+    for k in (0, 1):
+        unit = shifts[k] / np.linalg.norm(shifts[k])
+        noise = np.concatenate(negatives) @ unit
+        cut = float(noise.mean()) + threshold * float(noise.std())
+        wrong += sum(bool((bag @ unit).max() < cut) for bag in halves[1 - k])
+        wrong += sum(bool((bag @ unit).max() > cut) for bag in negatives[k::2])
+        total += len(halves[1 - k]) + len(negatives[k::2])
+    return Check(
+        "error along the estimated signal on pilot bags held out",
+        expected,
+        wrong / total,
+        0.01 + 3 * float(np.sqrt(max(expected * (1 - expected), 1 / total) / total)),
+        "the model is optimistic here: expect attention to err about this often instead",
+    )
+
+
+def assumption_checks(
+    bags: Bags, white: Bags, unit: Array, task: SparseTask, agreement: float, fraction: float
+) -> tuple[Check, ...]:
+    """Measure every assumption that one pilot can show."""
+    negatives = white.of_class(-1)
+    noise = np.concatenate(negatives)
+    standard = (noise - noise.mean(axis=0)) / noise.std(axis=0)
+    kurtosis = float(np.mean(standard**4)) - 3
+    along = noise @ unit
+    along_kurtosis = float(np.mean(((along - along.mean()) / along.std()) ** 4)) - 3
+    lengths = bags.lengths
+    means = np.stack([bag.mean(axis=0) for bag in negatives])
+    sizes = np.array([len(bag) for bag in negatives])
+    clustering = float(np.mean(means**2 * sizes[:, None]))
+    positives = white.of_class(1)
+    instances = np.concatenate(positives)
+    weight = 1 / (1 + noise_odds(instances, task.strength * unit, fraction))
+    centred = instances - (weight @ instances) / weight.sum()
+    spread = float(weight @ (centred**2).mean(axis=1) / weight.sum())
+    borders = np.cumsum([len(bag) for bag in positives])[:-1]
+    counts = np.array([part.sum() for part in np.split(weight, borders)])
+    count_spread = float(counts.std() / max(counts.mean(), 1e-9))
+    usual_spread = _count_spread(task, fraction)
+    noise_of_counts = 3 / np.sqrt(len(standard))
+    return (
+        Check(
+            "noise is Gaussian (mean excess kurtosis)",
+            0.0,
+            kurtosis,
+            0.3 + noise_of_counts,
+            "tails are not Gaussian: sharp attention meets outliers the theory does not have",
+        ),
+        Check(
+            "noise is Gaussian along the signal (excess kurtosis)",
+            0.0,
+            along_kurtosis,
+            0.5 + 3 * np.sqrt(24 / len(along)),
+            "attention looks along this direction: its errors will differ most",
+        ),
+        Check(
+            "instances of a negative bag are independent (L times variance of bag means)",
+            1.0,
+            clustering,
+            0.15 + 3 * np.sqrt(2 / means.size),
+            "bags have their own mean: mean pooling is worse than predicted",
+        ),
+        Check(
+            "signal instances are as spread as noise (variance)",
+            1.0,
+            spread,
+            0.3,
+            "the signal is not one fixed shift: the theory sees only its mean",
+        ),
+        Check(
+            "signals in a positive bag (standard deviation over mean)",
+            usual_spread,
+            count_spread,
+            0.15,
+            "the number of signal instances varies from bag to bag",
+        ),
+        Check(
+            "bags have one length (shortest over longest)",
+            1.0,
+            float(lengths.min() / lengths.max()),
+            0.2,
+            "the theory uses the mean length",
+        ),
+        Check(
+            "two halves of the pilot agree on the signal (cosine)",
+            1.0,
+            agreement,
+            0.5,
+            "the pilot is too small to see the signal: treat strength as unknown",
+        ),
+    )

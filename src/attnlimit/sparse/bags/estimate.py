@@ -1,0 +1,178 @@
+"""Which sparse task do these bags look like, and where does that picture fail?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize
+
+from attnlimit.checks import Array, count
+from attnlimit.errors import BadInput
+from attnlimit.sparse.bags.bags import Bags
+from attnlimit.sparse.bags.checks import Check, assumption_checks, held_out_check, noise_odds
+from attnlimit.sparse.task import SparseTask
+
+EM_STEPS = 50
+EXPLAINED = 0.99
+"""Part of the noise variance that is kept; directions beyond it have outliers, not noise."""
+
+
+@dataclass(frozen=True, eq=False)
+class BagEstimate:
+    """The sparse task estimated from a pilot set, in coordinates where the noise is white."""
+
+    task: SparseTask
+    dim: int
+    signal_fraction: float
+    """Part of a positive bag's instances that carry the signal, R/L."""
+    alignment: float
+    """Cosine of the estimated signal with the true one, by splitting the pilot in two."""
+    direction: Array
+    """Estimated signal, unit vector in whitened coordinates."""
+    whitening: Array
+    centre: Array
+    checks: tuple[Check, ...]
+    bags: int
+
+    def whiten(self, bags: Bags) -> Bags:
+        """Bags in coordinates where noise has identity covariance."""
+        return bags.transformed(self.whitening, self.centre)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each check."""
+        return pd.DataFrame(
+            {
+                "assumption": [c.assumption for c in self.checks],
+                "expected": [c.expected for c in self.checks],
+                "found": [c.found for c in self.checks],
+                "holds": [c.holds for c in self.checks],
+                "meaning": [c.meaning for c in self.checks],
+            }
+        )
+
+    def __str__(self) -> str:
+        t = self.task
+        lines = [
+            f"{self.bags} bags, whitened to d = {self.dim}: L = {t.length}, R = {t.signals} "
+            f"(fraction {self.signal_fraction:.3f}), strength {t.strength:.2f}, "
+            f"prior {t.prior:.2f}",
+        ]
+        lines += [
+            f"  {'ok  ' if c.holds else 'FAIL'} {c.assumption}: {c.found:.3g}, "
+            f"expected {c.expected:.3g} +- {c.tolerance:.2g}"
+            + ("" if c.holds else f"; {c.meaning}")
+            for c in self.checks
+        ]
+        return "\n".join(lines)
+
+
+def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstimate:
+    """Estimate L, R, theta, the prior and the noise from labelled bags, and check the model.
+
+    The negative bags' instances give the noise, which is whitened by principal components (those
+    that explain 99 % of its variance, at most `max_dim`). The signal is a second
+    Gaussian component of the positive bags' instances, with the same covariance, fitted by
+    expectation-maximisation on two halves of the pilot: what one half finds is measured on the
+    other, so that noise is not mistaken for signal.
+    """
+    if max_dim is not None:
+        max_dim = count(max_dim, "max_dim")
+    negative = np.concatenate(bags.of_class(-1))
+    if len(negative) < 2 * min(bags.dim, max_dim or bags.dim):
+        raise BadInput(
+            f"the negative bags hold {len(negative)} instances, too few to whiten {bags.dim} "
+            "dimensions; give more bags, or lower --max-dim."
+        )
+    centre, whitening = _whitening(negative, max_dim)
+    white = bags.transformed(whitening, centre)
+    dim = whitening.shape[1]
+    rng = np.random.default_rng(seed)
+    positives = white.of_class(1)
+    if len(positives) < 4:
+        raise BadInput(f"a pilot needs at least 4 positive bags, got {len(positives)}.")
+    order = rng.permutation(len(positives))
+    halves = [[positives[i] for i in order[k::2]] for k in (0, 1)]
+    shifts = [_signal(np.concatenate(half)) for half in halves]
+    agreement = float(
+        shifts[0] @ shifts[1] / (np.linalg.norm(shifts[0]) * np.linalg.norm(shifts[1]))
+    )
+    half_alignment = float(np.sqrt(np.clip(agreement, 0.02, 1.0)))
+    fits = [
+        _shift_on(shifts[k] / np.linalg.norm(shifts[k]), halves[1 - k], white.of_class(-1))
+        for k in (0, 1)
+    ]
+    fraction = float(np.mean([fit[0] for fit in fits]))
+    strength = float(np.mean([fit[1] for fit in fits])) / half_alignment
+    length = round(float(np.mean(bags.lengths)))
+    signals = int(np.clip(round(fraction * length), 1, length))
+    task = SparseTask(length, signals, strength, float(np.mean(bags.labels > 0)))
+    full = _signal(np.concatenate(positives))
+    direction = full / np.linalg.norm(full)
+    # doubling the data halves 1/cos^2 - 1
+    alignment = 1 / np.sqrt(1 + (1 / half_alignment**2 - 1) / 2)
+    return BagEstimate(
+        task,
+        dim,
+        fraction,
+        float(alignment),
+        direction,
+        whitening,
+        centre,
+        (
+            *assumption_checks(bags, white, direction, task, agreement, fraction),
+            held_out_check(white, halves, shifts, task, half_alignment),
+        ),
+        len(bags),
+    )
+
+
+def _whitening(instances: Array, max_dim: int | None) -> tuple[Array, Array]:
+    centre = instances.mean(axis=0)
+    values, vectors = np.linalg.eigh(np.cov(instances, rowvar=False).reshape(len(centre), -1))
+    order = np.argsort(values)[::-1]
+    explained = np.cumsum(values[order]) / values.sum()
+    wanted = int(np.searchsorted(explained, EXPLAINED) + 1)
+    keep = order[: min(wanted, max_dim or wanted, len(instances) // 2)]
+    return centre, vectors[:, keep] / np.sqrt(values[keep])
+
+
+def _signal(instances: Array) -> Array:
+    """The shift of the rare component among standard normal instances, by EM from its mean."""
+    dim = instances.shape[1]
+    mean = instances.mean(axis=0)
+    unit = mean / np.linalg.norm(mean)
+    # start from the instances furthest along the mean: the component is rare
+    projection = instances @ unit
+    shift = instances[projection >= np.quantile(projection, 0.95)].mean(axis=0)
+    fraction = 0.1
+    for _ in range(EM_STEPS):
+        # the norm of a mean of m noisy vectors is inflated by d/m
+        weight = 1 / (1 + noise_odds(instances, shift, fraction))
+        total = weight.sum()
+        fraction = float(np.clip(total / len(instances), 1 / len(instances), 0.999))
+        shift = weight @ instances / max(total, 1e-9)
+        size = np.linalg.norm(shift)
+        inflated = dim * float(np.sum(weight**2)) / max(total, 1e-9) ** 2
+        shift *= np.sqrt(max(size**2 - inflated, 0.25 * size**2)) / max(size, 1e-12)
+    return shift
+
+
+def _shift_on(unit: Array, positives: list[Array], negatives: list[Array]) -> tuple[float, float]:
+    """Fraction and shift of the signal along a direction found elsewhere: 1-D likelihood."""
+    noise = np.concatenate(negatives) @ unit
+    centre, width = float(noise.mean()), float(noise.std())
+    x = (np.concatenate(positives) @ unit - centre) / width
+
+    def negative_log_likelihood(p: Array) -> float:
+        fraction = 1 / (1 + np.exp(-p[0]))
+        ratio = np.exp(np.clip(p[1] * x - 0.5 * p[1] ** 2, -500, 500))
+        return -float(np.log(1 - fraction + fraction * ratio).sum())
+
+    fits = [
+        minimize(negative_log_likelihood, np.array([-2.0, start]), method="Nelder-Mead")
+        for start in (1.0, 3.0, 6.0)
+    ]
+    best = min(fits, key=lambda fit: fit.fun)
+    return float(1 / (1 + np.exp(-best.x[0]))), abs(float(best.x[1])) * width

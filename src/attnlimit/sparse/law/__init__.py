@@ -1,0 +1,1 @@
+"""What sparse-token classifiers reach, exactly: oracle, alignment, readout, capacity."""

@@ -1,0 +1,217 @@
+"""How well do two gradient steps align the query with the hidden signal: exact, as d grows.
+
+From zero, step 1 moves the readout (w, b) and step 2 moves the query q, both on the same
+n0 = alpha0 d bags (docs/theory/sparse-alignment.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.checks import Array, positive, real_number
+from attnlimit.errors import BadInput
+from attnlimit.sparse.law.readout import LossLike
+from attnlimit.sparse.losses import Loss, as_loss
+from attnlimit.sparse.task import SparseTask
+
+TIE = 1e-3
+NODES = np.linspace(-9, 9, 1001)
+NODE_WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """The query after two gradient steps on alpha0 d bags."""
+
+    alpha0: float
+    loss: str
+    lr_w: float
+    lr_b: float
+    lr_q: float
+    beta: float
+    cosine: float
+    norm: float
+    constant: float
+    """C in cosine = sign * (1 - C/alpha0) + o(1/alpha0)."""
+    sign: int
+    """Sign of the cosine for large alpha0: -1 if the steps turn the query away."""
+
+    @property
+    def sharpness(self) -> float:
+        """tau = beta |q|, what `readout` asks for."""
+        return self.beta * self.norm
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row with every field."""
+        return pd.DataFrame([{**asdict(self), "sharpness": self.sharpness}])
+
+    def __str__(self) -> str:
+        turned = " (the steps turn the query AWAY from the signal)" if self.cosine < 0 else ""
+        return (
+            f"query after two steps on alpha0 = {self.alpha0:g} ({self.loss} loss, "
+            f"lr_w {self.lr_w:g}, lr_b {self.lr_b:g}, lr_q {self.lr_q:g}, beta {self.beta:g})\n"
+            f"  cosine     {self.cosine:.5f}{turned}\n"
+            f"  norm       {self.norm:.5g}\n"
+            f"  large alpha0: cosine = {self.sign:+d} * (1 - {self.constant:.4g}/alpha0)"
+        )
+
+
+@dataclass(frozen=True)
+class _Slopes:
+    mean: float
+    """E h."""
+    positive: float
+    """E h 1[y = +1]."""
+    square: float
+    """E h^2."""
+    square_positive: float
+    """E h^2 1[y = +1]."""
+
+
+def _slopes(
+    task: SparseTask, loss: Loss, gain: float, width: float, memory: float, bias: float
+) -> _Slopes:
+    """Moments of h = loss'(z; y) for z the prediction of the first step's readout."""
+    firsts, seconds = [], []
+    for label in (1.0, -1.0):
+        centre = gain * task.strength * task.signals / task.length * (label > 0)
+        z = centre + memory * label + bias + width / np.sqrt(task.length) * NODES
+        h: Array = loss.slope(z, np.full_like(z, label))
+        firsts.append(float(NODE_WEIGHTS @ h))
+        seconds.append(float(NODE_WEIGHTS @ h**2))
+    p = task.prior
+    return _Slopes(
+        mean=p * firsts[0] + (1 - p) * firsts[1],
+        positive=p * firsts[0],
+        square=p * seconds[0] + (1 - p) * seconds[1],
+        square_positive=p * seconds[0],
+    )
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The two steps' order parameters as functions of 1/alpha0, lr_q and beta apart."""
+
+    task: SparseTask
+    loss: Loss
+    lr_w: float
+    bias: float
+
+    def query(self, inverse: float) -> tuple[float, float]:
+        """<q, xi>, and alpha0 times the squared norm of the rest of q, at 1/alpha0 = inverse."""
+        task, push = self.task, self.lr_w * self.loss.initial_pull
+        length, signals, theta = task.length, task.signals, task.strength
+        gain = push * task.prior * theta * signals / length
+        scatter = push**2 / length
+        kappa2 = theta**2 * signals * (1 - signals / length)
+        width2 = gain**2 + scatter * inverse
+        memory = push * inverse / length
+        h = _slopes(task, self.loss, gain, float(np.sqrt(width2)), memory, self.bias)
+        overlap = -gain * ((length - 1) * h.mean + kappa2 * h.positive)
+        stray = (length - 1) ** 2 * h.mean**2 * scatter
+        noise = (length - 1) * width2 * h.square + kappa2 * gain**2 * h.square_positive
+        return overlap, stray + noise
+
+    def cosine(self, alpha0: float) -> float:
+        """Cosine of the query with the signal."""
+        overlap, rest = self.query(1 / alpha0)
+        norm = np.sqrt(overlap**2 + rest / alpha0)
+        return float(overlap / norm) if norm > 0 else 0.0
+
+
+def query_alignment(
+    task: SparseTask,
+    alpha0: float,
+    loss: LossLike = "logistic",
+    lr_w: float = 1.0,
+    lr_b: float = 1.0,
+    lr_q: float = 1.0,
+    beta: float = 1.0,
+) -> Alignment:
+    """Cosine to the signal, and norm, of the query after two gradient steps on alpha0 d bags.
+
+    The limit d -> infinity, for any convex loss with -loss'(0; y) = c0 y and any prior. The cosine
+    depends on lr_w and lr_b only; lr_q and beta scale the norm. It can be negative.
+
+    Examples
+    --------
+    >>> round(query_alignment(SparseTask(), 2.0).cosine, 6)
+    0.947565
+    """
+    alpha0, lr_w = positive(alpha0, "alpha0"), positive(lr_w, "lr_w")
+    lr_q, beta, lr_b = positive(lr_q, "lr_q"), positive(beta, "beta"), real_number(lr_b, "lr_b")
+    if lr_b < 0:
+        raise BadInput(f"lr_b must not be negative, got {lr_b}.")
+    if task.strength == 0:
+        raise BadInput("there is no signal to align with: strength is 0; give a positive strength.")
+    chosen = as_loss(loss)
+    steps = _Steps(task, chosen, lr_w, lr_b * chosen.initial_pull * (2 * task.prior - 1))
+    overlap, rest = steps.query(1 / alpha0)
+    norm = float(np.sqrt(overlap**2 + rest / alpha0))
+    if norm == 0:
+        raise BadInput(
+            f"the query does not move: bags of length {task.length} with {task.signals} signals "
+            "have no contrast between tokens; attention needs length above 1."
+        )
+    limit, limit_rest = steps.query(0.0)
+    return Alignment(
+        alpha0=alpha0,
+        loss=chosen.name,
+        lr_w=lr_w,
+        lr_b=lr_b,
+        lr_q=lr_q,
+        beta=beta,
+        cosine=overlap / norm,
+        norm=lr_q * beta / task.length * norm,
+        constant=limit_rest / (2 * limit**2) if limit else np.inf,
+        sign=1 if limit >= 0 else -1,
+    )
+
+
+def best_step_sizes(
+    task: SparseTask,
+    alpha0: float,
+    loss: LossLike = "logistic",
+    sharpness: float | None = None,
+    beta: float = 1.0,
+    dim: int | None = None,
+) -> Alignment:
+    """Return the alignment at the (lr_w, lr_b) with the largest cosine.
+
+    A search over lr_w in [0.01, 100] and lr_b in {0} and [0.01, 100]; among those within 1e-3 of
+    the largest cosine, the smallest lr_b is taken, and then the lr_w nearest to 1. With
+    `sharpness` given, lr_q is then chosen so that beta |q| equals it.
+
+    In the limit the first step's bias follows the prior exactly; with n0 = alpha0 * `dim` bags it
+    follows the labels that were drawn. Give `dim` to maximise the cosine at the worse end of two
+    standard deviations of that bias instead of in the limit: a large lr_b is then no free gain.
+    """
+    alpha0 = positive(alpha0, "alpha0")
+    query_alignment(task, alpha0, loss)  # refuses what has no alignment
+    chosen = as_loss(loss)
+    imbalance = 2 * task.prior - 1
+    wander = 0.0
+    if dim is not None:
+        wander = 4 * np.sqrt(task.prior * (1 - task.prior) / (alpha0 * positive(dim, "dim")))
+
+    def worst_cosine(lr_w: float, lr_b: float) -> float:
+        ends = {imbalance - wander, imbalance, imbalance + wander}
+        biases = [lr_b * chosen.initial_pull * end for end in ends]
+        return min(_Steps(task, chosen, lr_w, bias).cosine(alpha0) for bias in biases)
+
+    choices = [
+        (worst_cosine(float(lr_w), float(lr_b)), float(lr_w), float(lr_b))
+        for lr_w in np.geomspace(1e-2, 1e2, 25)
+        for lr_b in (0.0, *np.geomspace(1e-2, 1e2, 13))
+    ]
+    best = max(choices)[0]
+    near = [choice for choice in choices if choice[0] > best - TIE]
+    _, lr_w, lr_b = min(near, key=lambda choice: (choice[2], abs(np.log(choice[1]))))
+    result = query_alignment(task, alpha0, loss, lr_w, lr_b, 1.0, beta)
+    if sharpness is None:
+        return result
+    lr_q = positive(sharpness, "sharpness") / result.sharpness
+    return query_alignment(task, alpha0, loss, lr_w, lr_b, lr_q, beta)

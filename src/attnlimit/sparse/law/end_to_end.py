@@ -1,0 +1,149 @@
+"""Sample size in, error out: two gradient steps for the query, then the readout, both predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import minimize_scalar
+
+from attnlimit.checks import positive
+from attnlimit.errors import BadInput
+from attnlimit.sparse.law.alignment import Alignment, best_step_sizes, query_alignment
+from attnlimit.sparse.law.readout import FINE, LossLike, Readout, readout
+from attnlimit.sparse.task import SparseTask
+
+SHARPNESSES = (0.5, 1.0, 2.0, 4.0, 8.0)
+SEARCH_LOG2_POINTS = 10
+
+
+@dataclass(frozen=True)
+class EndToEnd:
+    """The query's alignment from alpha0 d bags, and the readout trained on alpha1 d others."""
+
+    alpha0: float
+    alpha1: float
+    alignment: Alignment
+    readout: Readout
+
+    @property
+    def test_error(self) -> float:
+        """Error on new bags after all four stages."""
+        return self.readout.test_error
+
+    @property
+    def fraction(self) -> float:
+        """Part of all labelled bags that goes to the query."""
+        return self.alpha0 / (self.alpha0 + self.alpha1)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row: sizes, alignment and errors."""
+        row = {
+            "alpha": self.alpha0 + self.alpha1,
+            "alpha0": self.alpha0,
+            "alpha1": self.alpha1,
+            "lr_w": self.alignment.lr_w,
+            "lr_b": self.alignment.lr_b,
+            "lr_q": self.alignment.lr_q,
+            "cosine": self.alignment.cosine,
+            "sharpness": self.alignment.sharpness,
+            "ridge": self.readout.ridge,
+            "test_error": self.test_error,
+            "train_error": self.readout.train_error,
+        }
+        return pd.DataFrame([row])
+
+    def __str__(self) -> str:
+        return (
+            f"alpha0 {self.alpha0:.4g} for the query, alpha1 {self.alpha1:.4g} for the readout\n"
+            f"  cosine {self.alignment.cosine:.4f}, sharpness {self.alignment.sharpness:.3g}, "
+            f"test error {self.test_error:.4f}"
+        )
+
+
+def end_to_end(
+    task: SparseTask,
+    alpha0: float,
+    alpha1: float,
+    *,
+    loss: LossLike = "logistic",
+    ridge: float = 1e-2,
+    lr_w: float | None = None,
+    lr_b: float | None = None,
+    lr_q: float = 1.0,
+    beta: float = 1.0,
+    sharpness: float | None = None,
+    dim: int | None = None,
+    log2_points: int = FINE,
+) -> EndToEnd:
+    """Predict the error of the four-stage protocol from its sample sizes and step sizes.
+
+    Without lr_w and lr_b the ones of largest cosine are used, safe at dimension `dim` if given.
+    `sharpness`, if given, replaces lr_q: the second step is scaled to reach beta |q| = sharpness.
+    """
+    if (lr_w is None) != (lr_b is None):
+        raise BadInput("give both lr_w and lr_b, or neither to have them chosen.")
+    if lr_w is None or lr_b is None:
+        chosen = best_step_sizes(task, alpha0, loss, sharpness, beta, dim)
+        lr_w, lr_b = chosen.lr_w, chosen.lr_b
+        lr_q = chosen.lr_q if sharpness is not None else lr_q
+    elif sharpness is not None:
+        unit = query_alignment(task, alpha0, loss, lr_w, lr_b, 1.0, beta)
+        lr_q = positive(sharpness, "sharpness") / unit.sharpness
+    aligned = query_alignment(task, alpha0, loss, lr_w, lr_b, lr_q, beta)
+    result = readout(
+        task,
+        alpha1,
+        "attention",
+        cosine=float(np.clip(aligned.cosine, -1, 1)),
+        sharpness=aligned.sharpness,
+        loss=loss,
+        ridge=ridge,
+        log2_points=log2_points,
+    )
+    return EndToEnd(positive(alpha0, "alpha0"), positive(alpha1, "alpha1"), aligned, result)
+
+
+def best_split(
+    task: SparseTask,
+    alpha: float,
+    *,
+    loss: LossLike = "logistic",
+    ridge: float = 1e-2,
+    beta: float = 1.0,
+    sharpness: float | None = None,
+    dim: int | None = None,
+) -> EndToEnd:
+    """Split a budget of alpha d labelled bags between query and readout for the least error.
+
+    The sharpness of the query is chosen too unless it is given.
+    """
+    alpha = positive(alpha, "alpha")
+    choices = SHARPNESSES if sharpness is None else (positive(sharpness, "sharpness"),)
+
+    def error(logit: float, tau: float, points: int = SEARCH_LOG2_POINTS) -> EndToEnd:
+        fraction = 1 / (1 + np.exp(-logit))
+        return end_to_end(
+            task,
+            alpha * fraction,
+            alpha * (1 - fraction),
+            loss=loss,
+            ridge=ridge,
+            beta=beta,
+            sharpness=tau,
+            dim=dim,
+            log2_points=points,
+        )
+
+    starts = [
+        (error(logit, tau).test_error, logit, tau) for logit in (-2.0, 0.0) for tau in choices
+    ]
+    _, centre, tau = min(starts)
+    found = minimize_scalar(
+        lambda logit: error(float(logit), tau).test_error,
+        bounds=(centre - 2.0, centre + 2.0),
+        method="bounded",
+        options={"xatol": 0.1},
+    )
+    return error(float(found.x), tau, FINE)

@@ -1,0 +1,1 @@
+"""Sparse-token classifiers trained for real: gradient steps, convex readouts, simulation."""

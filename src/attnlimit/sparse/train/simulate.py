@@ -1,0 +1,273 @@
+"""Draw, train and test the real finite system: the referee of every formula in this room."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy.optimize import linprog
+from scipy.special import ndtr
+
+from attnlimit.checks import Array, count, positive
+from attnlimit.errors import BadInput, NotConverged
+from attnlimit.sparse.law.features import feature_points
+from attnlimit.sparse.law.readout import FINE, LossLike
+from attnlimit.sparse.task import SparseTask
+from attnlimit.sparse.train.descent import Blocks, pool, query_steps
+from attnlimit.sparse.train.fit import LinearReadout, fit_readout
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Means over independent replicates, with their standard errors."""
+
+    mean: dict[str, float]
+    stderr: dict[str, float]
+    dim: int
+    samples: int
+    replicates: int
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each quantity: measured and stderr."""
+        return pd.DataFrame(
+            {
+                "quantity": list(self.mean),
+                "measured": list(self.mean.values()),
+                "stderr": list(self.stderr.values()),
+                "dim": self.dim,
+                "samples": self.samples,
+                "replicates": self.replicates,
+            }
+        )
+
+    def __str__(self) -> str:
+        lines = [f"{self.replicates} replicates, d = {self.dim}, n = {self.samples}"]
+        lines += [f"  {k:<12} {v:.5g} +- {self.stderr[k]:.2g}" for k, v in self.mean.items()]
+        return "\n".join(lines)
+
+
+def replicate(
+    draw: Callable[[np.random.Generator], dict[str, float]],
+    dim: int,
+    samples: int,
+    replicates: int,
+    seed: int,
+) -> Measured:
+    """Run `draw` with independent generators; means and standard errors of what it returns."""
+    if replicates < 2:
+        raise BadInput(f"replicates must be at least 2 for a standard error, got {replicates}.")
+    children = np.random.SeedSequence(seed).spawn(replicates)
+    table = pd.DataFrame([draw(np.random.default_rng(child)) for child in children])
+    return Measured(
+        {str(k): float(v) for k, v in table.mean().items()},
+        {str(k): float(v) for k, v in (table.std(ddof=1) / np.sqrt(replicates)).items()},
+        dim,
+        samples,
+        replicates,
+    )
+
+
+def repeatable(task: SparseTask, n: int, dim: int, seed: int) -> Blocks:
+    """Bags that are drawn again, the same, at every pass: n x L x d is never in memory."""
+    return lambda: ((X, y.astype(float)) for X, y in task.batches(n, dim, seed))
+
+
+def unit_query(task: SparseTask, dim: int, cosine: float) -> Array:
+    """Return a unit query with this cosine to the signal."""
+    xi = task.direction(dim)
+    other = np.zeros(dim)
+    other[0] = 1.0
+    other -= (other @ xi) * xi
+    other /= np.linalg.norm(other)
+    return cosine * xi + np.sqrt(max(0.0, 1 - cosine**2)) * other
+
+
+def simulate_readout(
+    task: SparseTask,
+    alpha: float,
+    model: str = "attention",
+    *,
+    cosine: float = 1.0,
+    sharpness: float = 1.0,
+    loss: LossLike = "logistic",
+    ridge: float = 1e-2,
+    dim: int = 1000,
+    replicates: int = 8,
+    seed: int = 0,
+) -> Measured:
+    """Train the readout on round(alpha d) drawn bags, and test it: `readout`, measured.
+
+    The test error of each trained readout is computed from the exact law of a fresh bag given
+    that readout, so that only the training set is random. Ridge must be positive.
+    """
+    dim, samples = count(dim, "dim", 2), round(positive(alpha, "alpha") * count(dim, "dim", 2))
+    feature_points(
+        SparseTask(task.length, task.signals, task.strength, task.prior),
+        model,
+        cosine,
+        sharpness,
+        6,
+    )
+    query = unit_query(task, dim, cosine)
+
+    def draw(rng: np.random.Generator) -> dict[str, float]:
+        features, labels = [], []
+        for X, y in task.batches(samples, dim, rng):
+            features.append(pool(X, model, query, sharpness))
+            labels.append(y.astype(float))
+        fitted = fit_readout(np.concatenate(features), np.concatenate(labels), loss, ridge)
+        return {
+            "test_error": exact_test_error(task, fitted, model, query, cosine, sharpness, rng),
+            "train_loss": fitted.train_loss,
+            "train_error": fitted.train_error,
+        }
+
+    return replicate(draw, dim, samples, replicates, seed)
+
+
+def exact_test_error(
+    task: SparseTask,
+    fitted: LinearReadout,
+    model: str,
+    query: Array,
+    cosine: float,
+    sharpness: float,
+    rng: np.random.Generator,
+) -> float:
+    """Error on a fresh bag of a given readout, Gaussian noise integrated by hand."""
+    dim = len(query)
+    xi = task.direction(dim)
+    w, b, prior = fitted.weights, fitted.bias, task.prior
+    if model == "attention":
+        points = feature_points(task, model, cosine, sharpness, FINE)
+        along = float(w @ query)
+        across_direction = xi - cosine * query
+        size = np.linalg.norm(across_direction)
+        across = float(w @ across_direction) / size if size > 1e-9 else 0.0
+        rest = w - along * query
+        mean = along * points.along + across * points.across + b
+        noise = points.rho * np.linalg.norm(rest)
+        return points.mean(ndtr(-points.label * mean / noise))
+    if model == "pooled":
+        signal = np.full(1, task.strength * task.signals / task.length * float(w @ xi))
+        noise_scale = np.linalg.norm(w) / np.sqrt(task.length)
+    else:
+        each = task.strength * (w.reshape(task.length, dim) @ xi)
+        signal = task.supports(20_000, rng) @ each
+        noise_scale = np.linalg.norm(w)
+    miss = float(np.mean(ndtr(-(signal + b) / noise_scale)))
+    return float(prior * miss + (1 - prior) * ndtr(b / noise_scale))
+
+
+def simulate_protocol(
+    task: SparseTask,
+    alpha0: float,
+    alpha1: float,
+    *,
+    loss: LossLike = "logistic",
+    ridge: float = 1e-2,
+    lr_w: float = 1.0,
+    lr_b: float = 1.0,
+    lr_q: float = 1.0,
+    beta: float = 1.0,
+    dim: int = 1000,
+    replicates: int = 8,
+    seed: int = 0,
+) -> Measured:
+    """Run all four stages on drawn bags, query and readout on separate ones: `end_to_end`."""
+    dim = count(dim, "dim", 2)
+    first, second = round(positive(alpha0, "alpha0") * dim), round(positive(alpha1, "alpha1") * dim)
+    xi = task.direction(dim)
+
+    def draw(rng: np.random.Generator) -> dict[str, float]:
+        blocks = repeatable(task, first, dim, int(rng.integers(2**62)))
+        query = query_steps(blocks, loss, lr_w, lr_b, lr_q, beta).query
+        norm = float(np.linalg.norm(query))
+        unit, cosine = query / norm, float(query @ xi) / norm
+        features, labels = [], []
+        for X, y in task.batches(second, dim, rng):
+            features.append(pool(X, "attention", query, beta))
+            labels.append(y.astype(float))
+        fitted = fit_readout(np.concatenate(features), np.concatenate(labels), loss, ridge)
+        return {
+            "test_error": exact_test_error(
+                task, fitted, "attention", unit, cosine, beta * norm, rng
+            ),
+            "train_loss": fitted.train_loss,
+            "train_error": fitted.train_error,
+            "cosine": cosine,
+        }
+
+    return replicate(draw, dim, second, replicates, seed)
+
+
+def simulate_alignment(
+    task: SparseTask,
+    alpha0: float,
+    loss: LossLike = "logistic",
+    lr_w: float = 1.0,
+    lr_b: float = 1.0,
+    lr_q: float = 1.0,
+    beta: float = 1.0,
+    *,
+    dim: int = 1000,
+    replicates: int = 8,
+    seed: int = 0,
+) -> Measured:
+    """Take the two gradient steps on round(alpha0 d) drawn bags: `query_alignment`, measured."""
+    dim, samples = count(dim, "dim", 2), round(positive(alpha0, "alpha0") * count(dim, "dim", 2))
+    xi = task.direction(dim)
+
+    def draw(rng: np.random.Generator) -> dict[str, float]:
+        blocks = repeatable(task, samples, dim, int(rng.integers(2**62)))
+        query = query_steps(blocks, loss, lr_w, lr_b, lr_q, beta).query
+        norm = float(np.linalg.norm(query))
+        return {"cosine": float(query @ xi) / norm, "norm": norm}
+
+    return replicate(draw, dim, samples, replicates, seed)
+
+
+def separable(features: Array, labels: Array) -> bool:
+    """Whether some (w, b) classifies every sample: the largest margin t with entries in [-1, 1].
+
+    The linear program max t, y (<w, f> + b) >= t, is always feasible at t = 0; samples are
+    separable when its optimum is positive.
+    """
+    n, dim = features.shape
+    signed = labels[:, None] * np.concatenate([features, np.ones((n, 1))], axis=1)
+    constraints = np.concatenate([-signed, np.ones((n, 1))], axis=1)
+    cost = np.append(np.zeros(dim + 1), -1.0)
+    bounds = [(-1.0, 1.0)] * dim + [(None, None), (None, 1.0)]
+    found = linprog(cost, A_ub=constraints, b_ub=np.zeros(n), bounds=bounds, method="highs")
+    if found.status != 0:
+        raise NotConverged(f"the linear program of separability failed: {found.message}")
+    return bool(-found.fun > 1e-7)
+
+
+def simulate_capacity(
+    task: SparseTask,
+    alpha: float,
+    model: str = "attention",
+    *,
+    cosine: float = 1.0,
+    sharpness: float = 1.0,
+    dim: int = 100,
+    replicates: int = 20,
+    seed: int = 0,
+) -> Measured:
+    """Fraction of draws of round(alpha d) bags that are separable; one half at the capacity.
+
+    The readout has d weights and a bias; the limit counts d only, a shift of order 1/d.
+    """
+    dim, samples = count(dim, "dim", 2), round(positive(alpha, "alpha") * count(dim, "dim", 2))
+    query = unit_query(task, dim, cosine)
+
+    def draw(rng: np.random.Generator) -> dict[str, float]:
+        X, y = task.sample(samples, dim, rng)
+        if abs(int(y.sum())) == samples:
+            return {"separable": 1.0}
+        return {"separable": float(separable(pool(X, model, query, sharpness), y.astype(float)))}
+
+    return replicate(draw, dim, samples, replicates, seed)

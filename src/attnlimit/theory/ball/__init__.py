@@ -1,0 +1,1 @@
+"""Uniform convergence on a ball of queries."""

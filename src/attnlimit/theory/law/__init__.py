@@ -1,0 +1,1 @@
+"""The exact law of one query over n keys, for every kind of key and way of drawing."""

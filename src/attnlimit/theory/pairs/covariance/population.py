@@ -1,0 +1,167 @@
+"""The error of the outputs' covariance for finitely many tokens, or a stand-in for a measure.
+
+As for Gaussian tokens: the bias is exact, query by query; the fluctuation is (1/n) of one query's
+own variance, from the exact fourth moment of its output, plus how two queries vary together, from
+the response to a shared key, times what the mean's exact pair term has over its own response.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from attnlimit.checks import Array
+from attnlimit.head import Head
+from attnlimit.theory.law.pointwise import integrate_score_law
+from attnlimit.theory.pairs.covariance.gaussian import MOST_MISSED, CovarianceError, common_part
+from attnlimit.theory.pairs.law import CAP, PAIR_STEP, pair_alphas
+from attnlimit.theory.pairs.mean import stand_ins
+from attnlimit.theory.pairs.population import population_mean_error, query_rows
+from attnlimit.tokens import ScoreLaw, Tokens
+
+_QUERIES = 192
+_FOURTH_QUERIES = 48
+
+
+def population_covariance_error(
+    head: Head, tokens: Tokens, n: NDArray[np.int64]
+) -> CovarianceError:
+    """E|Cov_n - Cov|_F^2 for tokens drawn from a population with replacement."""
+    found = [_of_population(head, points, weights, n) for points, weights in stand_ins(tokens)]
+    mse = np.array([f.mse for f in found])
+    inner = np.mean([f.numerical_error for f in found], axis=0)
+    return CovarianceError(
+        n=n,
+        mse=mse.mean(axis=0),
+        bias_square=np.mean([f.bias_square for f in found], axis=0),
+        fluctuation=np.mean([f.fluctuation for f in found], axis=0),
+        numerical_error=np.hypot(inner, mse.std(axis=0)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Queries:
+    """Some tokens as queries: their attention, limits and shares; the keys are all tokens."""
+
+    rows: NDArray[np.int64]
+    share: Array
+    scores: Array  # (R, N)
+    attention: Array  # (R, N)
+    outputs: Array  # (R, d_v)
+    values: Array  # (N, d_v)
+    weights: Array  # (N,)
+
+
+def _of_population(
+    head: Head, points: Array, weights: Array, n: NDArray[np.int64]
+) -> CovarianceError:
+    values = points @ head.V.T
+    every_score = head.tilts(points) @ points.T
+    rows = query_rows(len(points), _QUERIES)
+    with np.errstate(divide="ignore"):
+        logits = every_score[rows] + np.log(weights)
+    attention = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
+    share = weights[rows] / weights[rows].sum()
+    queries = _Queries(
+        rows, share, every_score[rows], attention, attention @ values, values, weights
+    )
+    mean = population_mean_error(every_score, values, n, weights)
+    means, moments = _moments(queries, n)
+    second = np.tensordot(share, moments, axes=1)  # E (Gamma_n - m)(Gamma_n - m)'
+    centred = queries.outputs - share @ queries.outputs
+    average = np.tensordot(share, means, axes=1)
+    bias = second - (share * centred.T) @ centred
+    bias -= average[:, :, None] * average[:, None, :]
+    alone = _fourth_moment(queries, n) - (second**2).sum(axis=(1, 2))
+    spread = values - weights @ values
+    alone -= common_part((weights * spread.T) @ spread, second, mean.mse)
+    together = np.array([_together(queries, means[:, k], int(c)) for k, c in enumerate(n)])
+    mean_pair = mean.mse - mean.own_share
+    missed = np.ones(len(n))
+    np.divide(mean_pair, together[:, 1], out=missed, where=together[:, 1] > 0)
+    fluctuation = np.maximum(alone, 0) / n + np.clip(missed, 1.0, MOST_MISSED) * together[:, 0]
+    bias_square = (bias**2).sum(axis=(1, 2))
+    relative = mean.numerical_error / mean.mse
+    return CovarianceError(
+        n, bias_square + fluctuation, bias_square, fluctuation, relative * fluctuation
+    )
+
+
+def _moments(queries: _Queries, n: NDArray[np.int64]) -> tuple[Array, Array]:
+    """E Gamma_n - m (R, len n, d_v) and E (Gamma_n - m)(Gamma_n - m)' for each query, exact."""
+    size = queries.values.shape[1]
+    centre = queries.share @ queries.outputs
+    means, moments = [], []
+    for scores, output in zip(queries.scores, queries.outputs, strict=True):
+        law = ScoreLaw.build(scores, queries.weights, queries.values, np.eye(size))
+        _, bias, _, spread = integrate_score_law(law, np.eye(size), output, n, covariance=True)
+        mean = bias + output - centre
+        means.append(mean)
+        moments.append(np.asarray(spread) + mean[:, :, None] * mean[:, None, :])
+    return np.array(means), np.array(moments)
+
+
+def _fourth_moment(queries: _Queries, n: NDArray[np.int64]) -> Array:
+    """E |Gamma_n - m|^4 averaged over some queries: how many distinct keys meet in it."""
+    chosen = query_rows(len(queries.rows), _FOURTH_QUERIES)
+    share = queries.share[chosen] / queries.share[chosen].sum()
+    centred = queries.values - queries.share @ queries.outputs
+    size = centred.shape[1]
+    energy = (centred**2).sum(axis=1)
+    products = (centred[:, :, None] * centred[:, None, :]).reshape(len(centred), -1)
+    total = np.zeros(len(n))
+    for portion, scores in zip(share, queries.scores[chosen], strict=True):
+        order = np.argsort(scores)
+        alpha = pair_alphas(scores[order], queries.weights[order], np.empty(0), n)
+        w = np.exp(np.minimum(scores - alpha[:, None], CAP))
+        decay = np.exp(-w) * queries.weights
+        log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ queries.weights), 1 - 1e-15))
+        a = (w * decay) @ centred
+        b = ((w**2 * decay) @ products).reshape(-1, size, size)
+        c = (w**3 * decay) @ (energy[:, None] * centred)
+        d = (w**4 * decay) @ energy**2
+        trace = np.trace(b, axis1=1, axis2=2)
+        length = (a**2).sum(axis=1)
+        bent = ((b @ a[:, :, None])[..., 0] * a).sum(axis=1)
+        meetings = [
+            d,
+            4 * (c * a).sum(axis=1) + 2 * (b**2).sum(axis=(1, 2)) + trace**2,
+            2 * trace * length + 4 * bent,
+            length**2,
+        ]
+        for k, count in enumerate(n):
+            ways = 1.0
+            for distinct, meeting in enumerate(meetings, start=1):
+                ways *= max(float(count) - distinct + 1, 0.0)
+                power = np.exp(max(float(count) - distinct, 0.0) * log_phi)
+                total[k] += portion * ways * PAIR_STEP / 6 * float(meeting @ power)
+    return total
+
+
+def _together(queries: _Queries, means: Array, n: int) -> tuple[float, float]:
+    """n E|response|^2 and its cross term with the token as a query: of the covariance, the mean.
+
+    A key known to be there moves query i by share_ik (V y_k - Gamma_i), where share_ik is its
+    softmax weight against n - 1 average keys.
+    """
+    rows, share, values, outputs = queries.rows, queries.share, queries.values, queries.outputs
+    ratio = queries.attention / np.maximum(queries.weights, 1e-300)
+    pull = share[:, None] * (ratio / (ratio + n - 1))
+    centred = means - share @ means
+    moved = pull.sum(axis=0)[:, None] * values - pull.T @ outputs  # (N, d_v)
+    tilted = values[:, :, None] * (pull.T @ centred)[:, None, :]
+    products = (outputs[:, :, None] * centred[:, None, :]).reshape(len(rows), -1)
+    tilted -= (pull.T @ products).reshape(tilted.shape)
+    response = tilted + np.swapaxes(tilted, 1, 2)
+    response -= np.tensordot(queries.weights, response, axes=1)
+    moved -= queries.weights @ moved
+    own = centred[:, :, None] * centred[:, None, :]
+    own -= np.tensordot(share, own, axes=1)
+    covariance = n * float(queries.weights @ (response**2).sum(axis=(1, 2)))
+    covariance += 2 * float(share @ (response[rows] * own).sum(axis=(1, 2)))
+    mean = n * float(queries.weights @ (moved**2).sum(axis=1))
+    mean += 2 * float(share @ (moved[rows] * centred).sum(axis=1))
+    return max(covariance, 0.0), mean

@@ -1,0 +1,99 @@
+"""The two-query law for Gaussian keys: the plane of two tilts, summed one axis at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
+
+from attnlimit.checks import Array
+from attnlimit.theory.moments import WhitenedHead
+from attnlimit.theory.pairs.law import CAP, PAIR_STEP, PairTable
+from attnlimit.theory.pairs.plane import (
+    HeightNodes,
+    Plane,
+    PlaneSums,
+    joint_moment,
+    plane_table,
+    single_moment,
+)
+
+_SPLINE_STEP = 0.25
+
+
+def normal_nodes(score_std: float) -> tuple[Array, Array]:
+    """Trapezoid nodes for g ~ N(0,1) that resolve exp(-t e^{score_std g}) to about 1e-8."""
+    step = min(0.5, PAIR_STEP / max(score_std, 1e-300))
+    g = np.arange(-8.5, min(2 * score_std + 8.5, 10.0) + step, step)
+    weight = np.exp(-(g**2) / 2)
+    return g, weight / weight.sum()
+
+
+def gaussian_pair_moment(white: WhitenedHead, z1: Array, z2: Array, n: NDArray[np.int64]) -> Array:
+    """E[(Gamma_n(z1) - m).(Gamma_n(z2) - m)] given two whitened queries, which are keys too.
+
+    m is the mean output of the limit. The product of the two limits, which averages to zero
+    over queries, is left out; n counts the two queries' own keys.
+    """
+    own = np.stack([z1, z2])
+    return joint_moment(GaussianKeys(white), white.tilts(own), own, n)
+
+
+def gaussian_own_moment(white: WhitenedHead, z: Array, n: NDArray[np.int64]) -> Array:
+    """E|Gamma_n(z) - m|^2, less |Gamma(z) - m|^2, for a whitened query that is a key too."""
+    return single_moment(GaussianKeys(white), white.tilts(z[None])[0], z, n)
+
+
+@dataclass(frozen=True, eq=False)
+class GaussianKeys:
+    """Standard normal keys: a query's scores are |b| g, and its limit is its tilt b."""
+
+    white: WhitenedHead
+    step: float = PAIR_STEP
+
+    @property
+    def values(self) -> Array:
+        """Maps whitened keys to outputs."""
+        return self.white.values
+
+    @property
+    def offset(self) -> Array:
+        """Mean limit, whitened."""
+        return self.white.offset
+
+    def limit_height(self, size: float) -> float:
+        """The limit is the tilt itself."""
+        return size
+
+    def nodes(self, size: float, n: NDArray[np.int64]) -> HeightNodes:
+        """Trapezoid nodes, whatever n."""
+        g, weight = normal_nodes(size)
+        return HeightNodes(size * g, weight, g, np.ones(len(g)))
+
+    def table(
+        self, plane: Plane, first: HeightNodes, alpha: tuple[Array, Array], n: NDArray[np.int64]
+    ) -> PairTable:
+        """Tables over keys (y1, y2) in the plane: s = sigma1 y1, s' = sigma2 (r y1 + rho y2).
+
+        Sums over y2 depend on alpha' - sigma2 r y1 alone, so they are five functions of one
+        variable; the sums over y1 are then matrix products.
+        """
+        shift = plane.sizes[1] * plane.cosine * first.height[:, None]
+        sums = _across_sums(plane.sizes[1] * plane.sine, alpha[1] - shift)
+        return plane_table(plane, first, alpha, sums)
+
+
+def _across_sums(spread: float, x: Array) -> PlaneSums:
+    """1 - E e^{-w}, E[e^{-w} g], E[w e^{-w} (1, g, g^2)] for w = e^{spread g - x}, g normal."""
+    g, weight = normal_nodes(spread)
+    grid = np.arange(x.min() - 1, x.max() + 1 + _SPLINE_STEP, _SPLINE_STEP)
+    w = np.exp(np.minimum(spread * g - grid[:, None], CAP))
+    decay = np.exp(-w)
+    pull = w * decay
+    columns = [-np.expm1(-w) @ weight, decay @ (weight * g)]
+    columns += [pull @ (weight * g**k) for k in range(3)]
+    found = CubicSpline(grid, np.stack(columns, axis=1))(x)
+    missed, fade, pull, first, second = (np.ascontiguousarray(found[..., k]) for k in range(5))
+    return PlaneSums(missed, fade, pull, first, second, rest=pull)

@@ -1,0 +1,148 @@
+"""The exact error of the mean output at finite n, E|m_n - m|^2, from the law of two queries.
+
+    E|m_n - m|^2 = (1/n) E|Gamma_n(x) - m|^2 + (1 - 1/n) E[(Gamma_n(x) - m).(Gamma_n(x') - m)],
+
+with every query one of the n keys. Exact given the queries; the average over queries is a
+quasi-random rule whose error is reported.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.head import Head
+from attnlimit.theory.moments import WhitenedHead, check_reach
+from attnlimit.theory.pairs.average import PairPool, average_over_pairs, value_features
+from attnlimit.theory.pairs.gaussian import gaussian_own_moment, gaussian_pair_moment
+from attnlimit.theory.pairs.own_keys import OwnKeyControl
+from attnlimit.theory.pairs.population import (
+    MeanError,
+    average_errors,
+    combine,
+    population_mean_error,
+)
+from attnlimit.theory.pairs.sphere_mean import sphere_mean_error
+from attnlimit.tokens import Empirical, Gaussian, Sphere, Tokens
+from attnlimit.tokens.gaussian import normal_rule
+
+POOL = 8192
+_SMALLEST_POOL = 512
+_POOL_NUMBERS = 2**20  # memory: the pool of pairs shrinks in high dimensions
+PICKS = 216
+_COSTLY_PICKS = 72
+_OWN_PICKS = 64
+_POOL_TILT = 0.8
+_MOST_CORRELATED = 0.7
+MOST_PAIR_SIGMA = 80.0
+_QUASI_KEYS = 768
+_CROWD = 8  # up to this fraction of the stand-in's size, n tokens never exhaust it
+
+
+def mean_error(
+    head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int | None = None
+) -> MeanError:
+    """Error of the mean output by the two-query law; `picks` is how many pairs at most."""
+    if isinstance(tokens, Gaussian):
+        return _gaussian_mean_error(WhitenedHead.of(head, tokens), n, picks or PICKS)
+    if isinstance(tokens, Sphere) and tokens.dim > 1:
+        return sphere_mean_error(head, tokens, n, picks or _COSTLY_PICKS)
+    return _population_mean_error(head, tokens, n, picks or _COSTLY_PICKS)
+
+
+def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) -> MeanError:
+    first, second, weight = _query_pool(white, float(n.max()))
+    b1, b2 = white.tilts(first), white.tilts(second)
+    sigma1, sigma2 = np.linalg.norm(b1, axis=1), np.linalg.norm(b2, axis=1)
+    widest = float(max(sigma1.max(), sigma2.max()))
+    if widest > MOST_PAIR_SIGMA:
+        raise BadInput(
+            f"queries' scores have standard deviations up to {widest:.3g}: attention is a hard "
+            f"maximum there and the two-query law stops at {MOST_PAIR_SIGMA:g}; use measure."
+        )
+    typical = max(float(np.sqrt(weight @ sigma1**2)), 1e-300)
+    # Two queries share keys in proportion to e^{<b1, b2>}, as far as n keys can reach.
+    reach = np.sqrt(2 * np.log(float(np.exp(np.log(n.astype(float)).mean()))))
+    shrink = np.minimum(1, reach / np.maximum(sigma1, 1e-300)) * np.minimum(
+        1, reach / np.maximum(sigma2, 1e-300)
+    )
+    pool = PairPool(
+        importance=np.abs((b1 * b2).sum(axis=1)) * shrink,
+        features=np.stack(
+            [
+                (sigma1 + sigma2) / (2 * typical) - 1,
+                np.abs(sigma1 - sigma2) / typical,
+                *value_features(b1, b2, white.values),
+            ],
+            axis=1,
+        ),
+        weight=weight,
+    )
+
+    control = OwnKeyControl.of(white, n, 1.2 * widest + 1e-6)
+
+    def both_signs(index: int) -> Array:
+        z1, z2 = first[index], second[index]
+        plus = gaussian_pair_moment(white, z1, z2, n) - control.pair(z1, z2)
+        minus = gaussian_pair_moment(white, z1, -z2, n) - control.pair(z1, -z2)
+        return (plus + minus) / 2
+
+    pair, pair_error = average_over_pairs(pool, both_signs, picks)
+    average, average_error = control.average()
+    pair, pair_error = pair + average, np.hypot(pair_error, average_error)
+    own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), weight)
+    own, own_error = average_over_pairs(
+        own_pool, lambda i: gaussian_own_moment(white, first[i], n), _OWN_PICKS
+    )
+    limit_square = float(np.trace(white.tilt_cov @ white.metric))
+    return combine(n, own + limit_square, own_error, pair, pair_error)
+
+
+def _query_pool(white: WhitenedHead, most: float) -> tuple[Array, Array, Array]:
+    """Pairs of whitened queries (M, d), (M, d) and their weights.
+
+    Half are independent; half are drawn with the density tilted by e^{c <b, b'>}, where the pairs
+    that share keys are, mode by mode of B. Each weighs what it stands for under the mixture.
+    """
+    dim = len(white.B)
+    size = int(np.clip(2 ** int(np.log2(_POOL_NUMBERS / dim)), _SMALLEST_POOL, POOL))
+    normals = normal_rule(2 * dim, size, 0)
+    left, singular, _ = np.linalg.svd(white.B)
+    modes = normals[:, :dim] @ left, normals[:, dim:] @ left
+    typical = float((singular**2).sum() + white.offset @ white.offset)
+    shrink = min(1.0, 2 * np.log(most) / max(typical, 1e-300))
+    correlation = np.minimum(_POOL_TILT * shrink * singular**2, _MOST_CORRELATED)
+    half = np.arange(size) % 2 == 1
+    spread = 1 / np.sqrt(1 - correlation**2)
+    one = np.where(half[:, None], modes[0] * spread, modes[0])
+    other = np.where(half[:, None], modes[1] + correlation * one, modes[1])
+    tilt = (one * other) @ correlation
+    log_mass = np.log1p(-(correlation**2)).sum() / 2
+    ratio = np.exp(log_mass + np.logaddexp(tilt, -tilt) - np.log(2))
+    weight = 1 / (0.5 + 0.5 * ratio)
+    return one @ left.T, other @ left.T, weight / weight.sum()
+
+
+def _population_mean_error(
+    head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int
+) -> MeanError:
+    """The same for finitely many tokens, exactly, or for quasi-random stand-ins of a measure."""
+    found = []
+    for points, weights in stand_ins(tokens):
+        if not isinstance(tokens, Empirical) and n.max() > len(points) / _CROWD:
+            check_reach(tokens, head.tilts(points[::4]), points, weights)
+        scores = head.tilts(points) @ points.T
+        found.append(population_mean_error(scores, points @ head.V.T, n, weights, picks))
+    return average_errors(found)
+
+
+def stand_ins(tokens: Tokens) -> list[tuple[Array, Array]]:
+    """Finite populations as (points, weights): the tokens, or two quasi-random sets of them."""
+    if isinstance(tokens, Empirical):
+        return [(tokens.locations, tokens.weights)]
+    if isinstance(tokens, Sphere) and tokens.dim == 1:
+        return [(tokens.radius * np.array([[-1.0], [1.0]]), np.array([0.5, 0.5]))]
+    uniform = np.full(_QUASI_KEYS, 1 / _QUASI_KEYS)
+    return [(tokens.points(_QUASI_KEYS, seed), uniform) for seed in (0, 1)]

@@ -1,0 +1,88 @@
+"""What two queries gain by being keys of each other: the first-order part, and its average.
+
+A query that attends to the other query's own token is rare and moves the product of their
+outputs a lot. To first order the key y moves query z by its softmax weight against n - 1 typical
+keys; that is taken off each pair and its average, which a stratified rule knows, is put back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, ndtri
+
+from attnlimit.checks import Array
+from attnlimit.theory.moments import WhitenedHead
+from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
+from attnlimit.theory.pairs.query_rule import QueryRule
+from attnlimit.tokens.gaussian import normal_rule
+
+_KEYS = (256, 2048)  # fewest and most
+_NUMBERS = 16_384  # keys times dimensions: own keys matter less in high dimensions
+_QUERIES = 128
+_BLOCK = 32
+
+
+@dataclass(frozen=True, eq=False)
+class OwnKeyControl:
+    """First-order effect of the own keys on a pair, for each n."""
+
+    white: WhitenedHead
+    n: NDArray[np.int64]
+    outputs: tuple[OutputMoments, ...]
+
+    @staticmethod
+    def of(white: WhitenedHead, n: NDArray[np.int64], largest_sigma: float) -> OwnKeyControl:
+        """The control for queries whose score deviation is up to `largest_sigma`."""
+        return OwnKeyControl(white, n, OutputMoments.at(n, largest_sigma, white.offset))
+
+    def pair(self, z1: Array, z2: Array) -> Array:
+        """The effect on E[(Gamma_n(z1) - m).(Gamma_n(z2) - m)], for each n."""
+        tilts = self.white.tilts(np.stack([z1, z2]))
+        found = []
+        for n, output in zip(self.n, self.outputs, strict=True):
+            g1, g2 = output.mean(tilts)
+            found.append(
+                self._moved(tilts[1], z1, g2, g1, float(n))
+                + self._moved(tilts[0], z2, g1, g2, float(n))
+            )
+        return np.array(found)
+
+    def _moved(self, tilt: Array, key: Array, output: Array, other: Array, n: float) -> float:
+        weight = _share(float(tilt @ key), float(tilt @ tilt), n)
+        return float(weight * ((key - output) @ self.white.metric @ (other - self.white.offset)))
+
+    def average(self) -> tuple[Array, Array]:
+        """The average of `pair` over independent queries, for each n, and its standard error."""
+        dim = len(self.white.B)
+        rule = QueryRule.of(self.white, _QUERIES)
+        half = normal_rule(dim, int(np.clip(_NUMBERS // dim, *_KEYS)) // 2, 3)
+        keys = np.concatenate([half, -half])
+        found = np.empty((len(self.n), len(keys)))
+        for start in range(0, len(keys), _BLOCK):
+            y = keys[start : start + _BLOCK]
+            tilts = rule.tilts_for(y)
+            score, square = (tilts @ y[:, :, None])[..., 0], (tilts**2).sum(axis=-1)
+            for k, (n, output) in enumerate(zip(self.n, self.outputs, strict=True)):
+                own = (output.mean(self.white.tilts(y)) - self.white.offset) @ self.white.metric
+                kept = 1 - output.participation_at(np.sqrt(square))
+                gap = (y * own).sum(axis=1)[:, None] - kept * (tilts @ own[:, :, None])[..., 0]
+                moved = rule.share * _share(score, square, float(n)) * gap
+                found[k, start : start + _BLOCK] = 2 * moved.sum(axis=1)
+        # Keys come in antithetic pairs: only their averages are independent.
+        both = (found[:, : len(half)] + found[:, len(half) :]) / 2
+        return both.mean(axis=1), both.std(axis=1) / np.sqrt(len(half))
+
+
+def _share(score: Array | float, square: Array | float, n: float) -> Array:
+    """Softmax weight of a key of this score against n - 1 typical ones.
+
+    Their sum is e^{square/2} each, or where that is never reached, frozen, its largest term.
+    """
+    square = np.asarray(square)
+    top = float(-ndtri(0.7 / n))  # about the median height of the largest of n normals
+    frozen = np.sqrt(square) * top + 0.7
+    others = np.where(square < top**2, square / 2 + np.log(n - 1), frozen)
+    return np.asarray(expit(np.asarray(score) - others))

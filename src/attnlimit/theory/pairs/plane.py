@@ -1,0 +1,208 @@
+"""Two queries that share n keys, when keys look the same all round the plane of their tilts.
+
+Gaussian and spherical keys: a key's scores are two coordinates in that plane, and across it the
+key is isotropic. So one law serves both, given the law of the plane (docs/theory/moments.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlimit.checks import Array
+from attnlimit.theory.pairs.law import (
+    CAP,
+    OwnKeys,
+    PairTable,
+    own_key_moments,
+    pair_alphas,
+    pair_moment,
+)
+
+_PARALLEL = 1e-6
+_NOTHING = 1e-300
+
+
+@dataclass(frozen=True, eq=False)
+class HeightNodes:
+    """One query's keys as nodes: scores in increasing order, and heights along the tilt."""
+
+    score: Array  # (K,)
+    weight: Array  # (K,), of sum one
+    height: Array  # (K,)
+    across: Array  # (K,): variance of the key in each direction across the tilt
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """The plane of two tilts: sizes, cosine of their angle, and heights of the two limits."""
+
+    sizes: tuple[float, float]
+    cosine: float
+    sine: float
+    limits: tuple[float, float]
+    axes: Array  # (2, d), orthonormal; the second is zero for parallel tilts
+    gram: Array  # (2, 2): <V axis, V axis'>
+    total: float  # trace of V'V
+
+
+class PlaneKeys(Protocol):
+    """A law of keys that is isotropic across any plane of tilts."""
+
+    @property
+    def values(self) -> Array:
+        """Maps keys to outputs, (d_v, d)."""
+        ...
+
+    @property
+    def offset(self) -> Array:
+        """Mean limit of the queries, as a key."""
+        ...
+
+    @property
+    def step(self) -> float:
+        """Step in alpha for pairs."""
+        ...
+
+    def limit_height(self, size: float) -> float:
+        """Height of the limit along a tilt of this size."""
+        ...
+
+    def nodes(self, size: float, n: NDArray[np.int64]) -> HeightNodes:
+        """Keys as seen by a query whose tilt has this size."""
+        ...
+
+    def table(
+        self, plane: Plane, first: HeightNodes, alpha: tuple[Array, Array], n: NDArray[np.int64]
+    ) -> PairTable:
+        """The pair table, with drifts in the coordinates of the plane's axes."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PlaneSums:
+    """Expectations given the first coordinate, over the second, y: (K, J') each, w = e^{s'-a'}."""
+
+    missed: Array  # 1 - E e^{-w}
+    fade: Array  # E[e^{-w} y]
+    pull: Array  # E[w e^{-w}]
+    first: Array  # E[w e^{-w} y]
+    second: Array  # E[w e^{-w} y^2]
+    rest: Array  # E[w e^{-w} v], v the key's variance in each direction across the plane
+
+
+def plane_table(
+    plane: Plane, nodes: HeightNodes, alpha: tuple[Array, Array], sums: PlaneSums
+) -> PairTable:
+    """The pair table from sums over the plane's second coordinate: matrix products over the first.
+
+    The first tilt is along the first axis; the second has coordinates (cosine, sine).
+    """
+    w = np.exp(np.minimum(nodes.score - alpha[0][:, None], CAP))
+    decay = np.exp(-w) * nodes.weight
+    pull = w * decay
+    miss = -(np.expm1(-w) @ nodes.weight)[:, None] + decay @ sums.missed
+    along = nodes.height - plane.limits[0]
+    along_2, side = nodes.height - plane.limits[1] * plane.cosine, plane.limits[1] * plane.sine
+    first = sums.first - side * sums.pull
+    drift_1 = np.stack([(pull * along) @ (1 - sums.missed), pull @ sums.fade], axis=-1)
+    drift_2 = np.stack([(decay * along_2) @ sums.pull, decay @ first], axis=-1)
+    gram = plane.gram
+    shared = (plane.total - np.trace(gram)) * (pull @ sums.rest)
+    shared += gram[0, 0] * ((pull * along * along_2) @ sums.pull)
+    shared += gram[0, 1] * ((pull * along) @ first + (pull * along_2) @ sums.first)
+    shared += gram[1, 1] * (pull @ (sums.second - side * sums.first))
+    return PairTable(
+        alpha=alpha,
+        log_phi=np.log1p(-np.minimum(miss, 1 - 1e-15)),
+        drift=(drift_1, drift_2),
+        shared=shared,
+    )
+
+
+def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]) -> Array:
+    """E[(Gamma_n - m).(Gamma_n' - m)], less the product of the two limits, for each n.
+
+    `tilts` (2, d) are the queries', `own` (2, d) the keys known to be among the n. m is the mean
+    limit; the product of the limits less m averages to zero over queries.
+    """
+    plane = _plane(keys, tilts)
+    nodes = [keys.nodes(size, n) for size in plane.sizes]
+    scores = own @ tilts.T  # (own key, query)
+    alpha = (
+        pair_alphas(nodes[0].score, nodes[0].weight, scores[:, 0], n, keys.step),
+        pair_alphas(nodes[1].score, nodes[1].weight, scores[:, 1], n, keys.step),
+    )
+    limits = _limits(plane, tilts)
+    vectors = np.concatenate([plane.axes, own - limits[0], own - limits[1]]) @ keys.values.T
+    frame = np.asarray(np.linalg.qr(vectors.T, mode="r")).T  # the six vectors' coordinates, by row
+    table = keys.table(plane, nodes[0], alpha, n)
+    turned = PairTable(
+        alpha=table.alpha,
+        log_phi=table.log_phi,
+        drift=(table.drift[0] @ frame[:2, :2], table.drift[1] @ frame[:2, :2]),
+        shared=table.shared,
+    )
+    known = (OwnKeys(scores[:, 0], frame[2:4]), OwnKeys(scores[:, 1], frame[4:]))
+    joint = pair_moment(turned, known, n)
+    outputs = (limits - keys.offset) @ keys.values.T
+    for here, other in ((0, 1), (1, 0)):
+        shift = _moments(keys, nodes[here], limits[here], tilts[here], own, n)[0]
+        joint += shift @ outputs[other]
+    return joint
+
+
+def single_moment(keys: PlaneKeys, tilt: Array, own: Array, n: NDArray[np.int64]) -> Array:
+    """E|Gamma_n - m|^2, less |Gamma - m|^2, for one query; `own` (d,) is a key for certain."""
+    size = float(np.linalg.norm(tilt))
+    limit = keys.limit_height(size) * tilt / max(size, _NOTHING)
+    mean, square = _moments(keys, keys.nodes(size, n), limit, tilt, own[None], n)
+    return square + 2 * mean @ (keys.values @ (limit - keys.offset))
+
+
+def _moments(
+    keys: PlaneKeys,
+    nodes: HeightNodes,
+    limit: Array,
+    tilt: Array,
+    own: Array,
+    n: NDArray[np.int64],
+) -> tuple[Array, Array]:
+    """E Delta and E|Delta|^2 at one query, Delta its output less its limit, own keys known."""
+    size = float(np.linalg.norm(tilt))
+    along = keys.values @ (tilt / max(size, _NOTHING))
+    gain = float(along @ along)
+    height = nodes.height - keys.limit_height(size)
+    square = height**2 * gain + nodes.across * (float((keys.values**2).sum()) - gain)
+    known = OwnKeys(own @ tilt, (own - limit) @ keys.values.T)
+    return own_key_moments(nodes.score, nodes.weight, height[:, None] * along, square, known, n)
+
+
+def _plane(keys: PlaneKeys, tilts: Array) -> Plane:
+    sizes = (float(np.linalg.norm(tilts[0])), float(np.linalg.norm(tilts[1])))
+    units = tilts / np.maximum(sizes, _NOTHING)[:, None]
+    first = units[0] if sizes[0] > 0 else units[1]
+    cosine = float(np.clip(first @ units[1], -1, 1))
+    rest = units[1] - cosine * first
+    sine = float(np.linalg.norm(rest))
+    if sine < _PARALLEL:
+        cosine, sine = float(np.sign(cosine)), 0.0
+    axes = np.stack([first, rest / sine if sine > 0 else np.zeros_like(first)])
+    outputs = axes @ keys.values.T
+    return Plane(
+        sizes=sizes,
+        cosine=cosine,
+        sine=sine,
+        limits=(keys.limit_height(sizes[0]), keys.limit_height(sizes[1])),
+        axes=axes,
+        gram=outputs @ outputs.T,
+        total=float((keys.values**2).sum()),
+    )
+
+
+def _limits(plane: Plane, tilts: Array) -> Array:
+    factor = np.array(plane.limits) / np.maximum(plane.sizes, _NOTHING)
+    return factor[:, None] * tilts

@@ -1,0 +1,261 @@
+"""The error of the mean output over finitely many tokens, resampled: the two-query law by sums.
+
+n tokens are drawn from a population of N with known scores and values (the tokens of a document
+and one head); each drawn token is a query and a key. Exact for each pair of queries; pairs are
+picked along their overlap, with a finite-n mean-field projection as the control.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from attnlimit.checks import Array
+from attnlimit.theory.pairs.average import controlled_mean, pick
+from attnlimit.theory.pairs.law import (
+    OwnKeys,
+    own_key_moments,
+    pair_alphas,
+    pair_moment,
+    tabulate_pair,
+)
+
+_QUERIES = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class MeanError:
+    """E|m_n - m|^2 for each n, and the numerical error of the average over queries."""
+
+    n: NDArray[np.int64]
+    mse: Array
+    numerical_error: Array
+    own_share: Array  # the part of it that single queries carry, (1/n) E|Gamma_n - m|^2
+
+
+def combine(
+    n: NDArray[np.int64], own: Array, own_error: Array, pair: Array, pair_error: Array
+) -> MeanError:
+    """(1/n) own + (1 - 1/n) pair, with its error."""
+    return MeanError(
+        n=n,
+        mse=own / n + (1 - 1 / n) * pair,
+        numerical_error=np.hypot(own_error / n, (1 - 1 / n) * pair_error),
+        own_share=own / n,
+    )
+
+
+def average_errors(found: list[MeanError]) -> MeanError:
+    """Average over stand-ins of one measure; how they differ counts as numerical error."""
+    mse = np.array([f.mse for f in found])
+    inner = np.sqrt((np.array([f.numerical_error for f in found]) ** 2).sum(axis=0)) / len(found)
+    return MeanError(
+        n=found[0].n,
+        mse=mse.mean(axis=0),
+        numerical_error=np.hypot(inner, mse.std(axis=0)),
+        own_share=np.mean([f.own_share for f in found], axis=0),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Population:
+    scores: Array  # (R, N): rows of the queries considered
+    rows: NDArray[np.int64]  # (R,): which tokens they are
+    values: Array  # (N, d_v)
+    weights: Array  # (N,)
+    outputs: Array  # (R, d_v): their limits
+    mean: Array  # (d_v,): the mean limit
+
+    def own(self, query: int, keys: NDArray[np.int64]) -> OwnKeys:
+        return OwnKeys(self.scores[query, keys], self.values[keys] - self.outputs[query])
+
+    def pair(self, i: int, j: int, n: NDArray[np.int64]) -> Array:
+        """E[(Gamma_n(x_i) - m).(Gamma_n(x_j) - m)], both tokens among the n keys.
+
+        The two means stand out of the average over pairs: see `_pair_average`.
+        """
+        keys = self.rows[[i, j]]
+        own = (self.own(i, keys), self.own(j, keys))
+        order = [np.argsort(self.scores[q]) for q in (i, j)]
+        alpha = tuple(
+            pair_alphas(self.scores[q][o], self.weights[o], k.score, n)
+            for q, o, k in zip((i, j), order, own, strict=True)
+        )
+        centred = (self.values - self.outputs[i], self.values - self.outputs[j])
+        table = tabulate_pair(
+            (self.scores[i], self.scores[j]), self.weights, centred, (alpha[0], alpha[1])
+        )
+        limits = self.outputs[[i, j]] - self.mean
+        joint = pair_moment(table, own, n) + limits[0] @ limits[1]
+        for here, other, keys_here in ((i, 1, own[0]), (j, 0, own[1])):
+            joint += self._moments(here, keys_here, n)[0] @ limits[other]
+        return joint
+
+    def alone(self, i: int, n: NDArray[np.int64]) -> tuple[Array, Array]:
+        """E Gamma_n(x_i) - m and E|Gamma_n(x_i) - m|^2, the token itself among the n keys."""
+        mean, square = self._moments(i, self.own(i, self.rows[[i]]), n)
+        limit = self.outputs[i] - self.mean
+        return mean + limit, square + 2 * mean @ limit + limit @ limit
+
+    def _moments(self, query: int, own: OwnKeys, n: NDArray[np.int64]) -> tuple[Array, Array]:
+        order = np.argsort(self.scores[query])
+        centred = self.values[order] - self.outputs[query]
+        return own_key_moments(
+            self.scores[query][order],
+            self.weights[order],
+            centred,
+            (centred**2).sum(axis=1),
+            own,
+            n,
+        )
+
+
+def query_rows(size: int, most: int) -> NDArray[np.int64]:
+    """Which tokens stand for all as queries: all of them, or a fixed shuffle's first ones."""
+    return np.sort(np.random.default_rng(0).permutation(size)[:most])
+
+
+def population_mean_error(
+    scores: Array,
+    values: Array,
+    n: NDArray[np.int64],
+    weights: Array | None = None,
+    picks: int = 128,
+) -> MeanError:
+    """E|m_n - m|^2 for n tokens drawn from N with replacement.
+
+    Parameters
+    ----------
+    scores : (N, N) array
+        Score of each query token (row) on each key token (column).
+    values : (N, d_v) array
+    n : increasing array of int
+    weights : (N,) array, optional
+        Probability of each token; uniform by default.
+    """
+    size = len(values)
+    weights = np.full(size, 1 / size) if weights is None else weights
+    rows = query_rows(size, _QUERIES)
+    query_weights = weights[rows] / weights[rows].sum()
+    with np.errstate(divide="ignore"):
+        logits = scores[rows] + np.log(weights)
+    log_norm = logsumexp(logits, axis=1, keepdims=True)
+    attention = np.exp(logits - log_norm)
+    outputs = attention @ values
+    mean = query_weights @ outputs
+    population = _Population(scores[rows], rows, values, weights, outputs, mean)
+
+    alone = [population.alone(i, n) for i in range(len(rows))]
+    means = np.array([a[0] for a in alone])  # (R, len(n), d_v)
+    own = query_weights @ np.array([a[1] for a in alone])
+    pair, pair_error = _pair_average(population, attention, query_weights, means, n, picks)
+    return combine(n, own, np.zeros(len(n)), pair, pair_error)
+
+
+def _pair_average(
+    population: _Population,
+    attention: Array,
+    query_weights: Array,
+    means: Array,
+    n: NDArray[np.int64],
+    picks: int,
+) -> tuple[Array, Array]:
+    """Average of `pair` over two independent tokens, a token paired with itself included.
+
+    The product of the two queries' means averages to the square of their average, exactly; only
+    what is left, how the two outputs vary together, is averaged over picked pairs.
+    """
+    count = len(query_weights)
+    overlap = (attention / np.maximum(population.weights, 1e-300)) @ attention.T
+    left, right = np.triu_indices(count, 1)
+    chosen, share = pick(overlap[left, right], picks)
+    share = share * query_weights[left[chosen]] * query_weights[right[chosen]]
+    share /= share.sum()
+    same, same_weight = pick(np.diag(overlap), max(picks // 4, 4))
+    same_weight = same_weight * query_weights[same] ** 2
+    same_weight /= same_weight.sum()
+    fields = [_MeanField.at(population, attention, means[:, k], int(c)) for k, c in enumerate(n)]
+
+    def together(i: int, j: int) -> tuple[Array, list[float]]:
+        product = (means[i] * means[j]).sum(axis=-1)
+        return population.pair(i, j, n) - product, [field.pair(i, j) for field in fields]
+
+    same_share = float((query_weights**2).sum())
+    everything = np.array([field.average(query_weights) for field in fields])
+    on_itself = np.array([query_weights**2 @ field.with_itself() for field in fields])
+    mean = (np.tensordot(query_weights, means, axes=1) ** 2).sum(axis=-1)
+    error = np.zeros(len(n))
+    apart = [(int(left[k]), int(right[k])) for k in chosen]
+    strata = [(apart, share, everything - on_itself, 1 - same_share)]
+    strata.append(([(int(i), int(i)) for i in same], same_weight, on_itself, same_share))
+    for pairs, weight, control_sum, portion in strata:
+        found, control = (
+            np.array(part) for part in zip(*(together(i, j) for i, j in pairs), strict=True)
+        )
+        here, here_error = controlled_mean(found, control, control_sum / portion, weight)
+        mean = mean + portion * here
+        error = np.hypot(error, portion * here_error)
+    return mean, error
+
+
+@dataclass(frozen=True, eq=False)
+class _MeanField:
+    """First-order stand-in for how two outputs vary together, whose average is a plain sum.
+
+    A key k known to be there moves the output of query i by share_ik (V y_k - Gamma_i), where
+    share_ik = a / (a + n - 1), a = e^{s_ik} / E e^{s_i}: its softmax weight against n - 1
+    average keys. `pair` is the covariance that this response gives.
+    """
+
+    n: int
+    share: Array  # (R, N)
+    population: _Population
+    means: Array  # (R, d_v): E Gamma_n(x_i) - m
+
+    @staticmethod
+    def at(population: _Population, attention: Array, means: Array, n: int) -> _MeanField:
+        ratio = attention / np.maximum(population.weights, 1e-300)
+        return _MeanField(n, ratio / (ratio + n - 1), population, means)
+
+    def _response(self, query: int, keys: NDArray[np.int64] | slice) -> Array:
+        shift = self.population.values[keys] - self.population.outputs[query]
+        return self.share[query, keys][:, None] * shift
+
+    def pair(self, i: int, j: int) -> float:
+        everything = slice(None)
+        shared = (self._response(i, everything) * self._response(j, everything)).sum(axis=1)
+        rows = self.population.rows
+        return float(
+            self.n * (self.population.weights @ shared)
+            + self._response(i, rows[[j]])[0] @ self.means[j]
+            + self._response(j, rows[[i]])[0] @ self.means[i]
+        )
+
+    def average(self, query_weights: Array) -> float:
+        """Average of `pair` over two independent queries."""
+        weighted = query_weights[:, None] * self.share
+        pulled = weighted.sum(axis=0)[:, None] * self.population.values
+        pulled -= weighted.T @ self.population.outputs
+        as_keys = (pulled[self.population.rows] * self.means).sum(axis=1)
+        return float(
+            self.n * (self.population.weights @ (pulled**2).sum(axis=1))
+            + 2 * query_weights @ as_keys
+        )
+
+    def with_itself(self) -> Array:
+        """`pair` of each query with itself."""
+        values, outputs = self.population.values, self.population.outputs
+        squared = self.share**2 * self.population.weights
+        spread = (
+            squared @ (values**2).sum(axis=1)
+            - 2 * ((squared @ values) * outputs).sum(axis=1)
+            + squared.sum(axis=1) * (outputs**2).sum(axis=1)
+        )
+        index = np.arange(len(outputs))
+        own = self.share[index, self.population.rows][:, None] * (
+            values[self.population.rows] - outputs
+        )
+        return self.n * spread + 2 * (own * self.means).sum(axis=1)

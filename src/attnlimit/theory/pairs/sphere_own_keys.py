@@ -1,0 +1,172 @@
+"""What two queries on the sphere gain by being keys of each other: to first order, and on average.
+
+Rare in many dimensions, but large: a query x that attends to the token y follows it. With
+mu(y) = E[Gamma_n(y) | y is a key] and delta(x; y) what the key y adds to mu(x), the first-order
+effect <V delta(x; y), V mu(y)> + <V delta(y; x), V mu(x)> is taken off each pair, and its average,
+which strata of the score <Ax, y> know well, is put back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.interpolate import RectBivariateSpline
+from scipy.special import betaincinv
+
+from attnlimit.checks import Array
+from attnlimit.theory.pairs.law import CAP, PAIR_STEP, pair_alphas
+from attnlimit.theory.pairs.sphere import SphereKeys
+
+_SIZES = 12
+_HEIGHTS = 97
+_QUERIES = 192
+_STRATA = 32
+
+
+@dataclass(frozen=True, eq=False)
+class _OneQuery:
+    """The mean output of a query with a tilt of one size, whose own token is a key."""
+
+    size: float
+    alpha: Array
+    log_phi: Array
+    drift: Array  # E[w e^{-w} height]
+    n: NDArray[np.int64]
+
+    @staticmethod
+    def of(keys: SphereKeys, size: float, n: NDArray[np.int64]) -> _OneQuery:
+        nodes = keys.nodes(size, n)
+        alpha = pair_alphas(nodes.score, nodes.weight, np.empty(0), n)
+        alpha = np.arange(alpha[0], max(float(alpha[-1]), size + 14), PAIR_STEP)
+        w = np.exp(np.minimum(nodes.score - alpha[:, None], CAP))
+        miss = -(np.expm1(-w) @ nodes.weight)
+        drift = (w * np.exp(-w)) @ (nodes.weight * nodes.height)
+        return _OneQuery(size, alpha, np.log1p(-np.minimum(miss, 1 - 1e-15)), drift, n)
+
+    def alone(self, own: Array) -> Array:
+        """mu = a (own token) + b (direction), for own keys of these scores: (len n, 2, m)."""
+        w, fade = self._known(own)
+        found = []
+        for count in self.n.astype(np.float64):
+            one, two = self._powers(count, 1), self._powers(count, 2)
+            found.append([(w * fade) @ one, (count - 1) * (fade @ (self.drift * two))])
+        return np.array(found)
+
+    def moved(self, own: float, key: Array) -> Array:
+        """delta = a (own token) + y (key) + b (direction), by score of the key: (len n, 3, m)."""
+        (w,), (fade,) = self._known(np.array([own]))
+        v, other = self._known(key)
+        found = []
+        before = self.alone(np.array([own]))[:, :, 0]
+        for (own_before, along_before), count in zip(
+            before, self.n.astype(np.float64), strict=True
+        ):
+            two = fade * self._powers(count, 2)
+            three = fade * self._powers(count, 3)
+            found.append(
+                [
+                    other @ (w * two) - own_before,
+                    (v * other) @ two,
+                    max(count - 2, 0.0) * (other @ (self.drift * three)) - along_before,
+                ]
+            )
+        return np.array(found)
+
+    def _known(self, score: Array) -> tuple[Array, Array]:
+        w = np.exp(np.minimum(score[:, None] - self.alpha, 50.0))
+        return w, np.exp(-w)
+
+    def _powers(self, count: float, taken: int) -> Array:
+        return PAIR_STEP * np.exp(max(count - taken, 0.0) * self.log_phi)
+
+
+@dataclass(frozen=True, eq=False)
+class SphereOwnKeys:
+    """First-order effect of the own keys, for queries whose tilts are cut at `cap`."""
+
+    keys: SphereKeys
+    n: NDArray[np.int64]
+    cap: float
+    means: tuple[tuple[RectBivariateSpline, RectBivariateSpline], ...]  # for each n
+
+    @staticmethod
+    def of(keys: SphereKeys, n: NDArray[np.int64], cap: float, queries: Array) -> SphereOwnKeys:
+        """The control for queries like these."""
+        sizes = np.minimum(np.linalg.norm(keys.tilts(queries), axis=1), cap)
+        low, high = float(sizes.min()), float(sizes.max())
+        knots = np.linspace(0.9 * low, 1.001 * high + 1e-9, _SIZES)
+        heights = np.sin(np.linspace(-np.pi / 2, np.pi / 2, _HEIGHTS))
+        table = np.array([_OneQuery.of(keys, float(s), n).alone(s * heights) for s in knots])
+        means = tuple(
+            (
+                RectBivariateSpline(knots, heights, table[:, k, 0]),
+                RectBivariateSpline(knots, heights, table[:, k, 1]),
+            )
+            for k in range(len(n))
+        )
+        return SphereOwnKeys(keys, n, cap, means)
+
+    def cut(self, queries: Array) -> Array:
+        """Tilts of unit queries, none longer than the cap."""
+        tilts = self.keys.tilts(queries)
+        size = np.linalg.norm(tilts, axis=-1, keepdims=True)
+        return tilts * np.minimum(1.0, self.cap / np.maximum(size, 1e-300))
+
+    def pair(self, x: Array, y: Array) -> Array:
+        """The effect on E[Gamma_n(x).Gamma_n(y)], for each n."""
+        return self._pulled(x, y[None])[0] + self._pulled(y, x[None])[0]
+
+    def _pulled(self, x: Array, y: Array) -> Array:
+        """<V delta(x; y), V mu(y)> for one query and several keys: (m, len n)."""
+        tilt = self.cut(x[None])[0]
+        size = float(np.linalg.norm(tilt))
+        query = _OneQuery.of(self.keys, size, self.n)
+        moved = query.moved(float(tilt @ x), y @ tilt)
+        values = self.keys.values
+        own, along = values @ x, values @ tilt / max(size, 1e-300)
+        key, means = y @ values.T, self._means(y)
+        found = []
+        for k in range(len(self.n)):
+            delta = np.outer(moved[k, 0], own) + moved[k, 1][:, None] * key
+            delta += np.outer(moved[k, 2], along)
+            found.append((delta * means[k]).sum(axis=1))
+        return np.array(found).T
+
+    def _means(self, y: Array) -> Array:
+        """V mu(y) for each n: (len n, m, d_v)."""
+        tilts = self.cut(y)
+        size = np.linalg.norm(tilts, axis=1)
+        unit = tilts / np.maximum(size, 1e-300)[:, None]
+        height = np.clip((unit * y).sum(axis=1), -1, 1)
+        values = self.keys.values.T
+        return np.stack(
+            [
+                own.ev(size, height)[:, None] * (y @ values)
+                + along.ev(size, height)[:, None] * (unit @ values)
+                for own, along in self.means
+            ]
+        )
+
+    def average(self, queries: Array, seed: int = 0) -> tuple[Array, Array]:
+        """The average of `pair` over independent queries for each n, and its standard error.
+
+        Keys are spread evenly over log P(score > s) from 1 down to where none of n is.
+        """
+        rng = np.random.default_rng(seed)
+        depth = np.log(1e3 * float(self.n.max()))
+        half = (self.keys.dim - 1) / 2
+        found = []
+        for x in queries[:_QUERIES]:
+            tilt = self.cut(x[None])[0]
+            size = float(np.linalg.norm(tilt))
+            unit = tilt / size if size > 0 else x
+            above = np.exp(-depth * (np.arange(_STRATA) + rng.random()) / _STRATA)
+            height = 1 - 2 * betaincinv(half, half, above)
+            across = rng.standard_normal((_STRATA, len(x)))
+            across -= np.outer(across @ unit, unit)
+            across /= np.linalg.norm(across, axis=1, keepdims=True)
+            y = height[:, None] * unit + np.sqrt(1 - height**2)[:, None] * across
+            found.append(2 * (depth / _STRATA * above) @ self._pulled(x, y))
+        return np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))

@@ -1,0 +1,1 @@
+"""Scores made sharp: hardmax, cooling, and schedules of sharpness."""

@@ -1,0 +1,263 @@
+"""What does attention give when its scores are infinitely sharp: the best of n tokens, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gamma, gammaln
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.head import Head
+from attnlimit.theory.limit import check_match
+from attnlimit.theory.sharp.corner import corner_table
+from attnlimit.theory.sharp.levels import Levels, empirical_levels, sign_levels
+from attnlimit.theory.sharp.order_statistics import maximum_nodes
+from attnlimit.tokens import Cube, Empirical, Gaussian, Signs, Spherical, Tokens
+
+
+@dataclass(frozen=True, eq=False)
+class HardmaxError:
+    """Error of the best-scoring of n tokens, V y* / scale, against its target at each query.
+
+    `scale` is sqrt(2 log n) for Gaussian tokens and 1 for bounded ones; ties are averaged, as
+    softmax does when its scores grow without bound. `predicted_mse` is the leading behaviour for
+    large n, beside the exact `mse`.
+    """
+
+    n: NDArray[np.int64]
+    target: Array  # (m, d_v)
+    mse: Array  # (m, len(n))         E |V y* / scale - target|^2
+    bias: Array  # (m, len(n), d_v)   E V y* / scale - target
+    height: Array  # (m, len(n))      E <A x, y*>, the largest score
+    predicted_mse: Array  # (m, len(n))
+    scale: Array  # (len(n),)
+    law: str
+
+    @property
+    def root(self) -> Array:
+        """Root mean squared error."""
+        return np.sqrt(self.mse)
+
+    @property
+    def local_rate(self) -> Array:
+        """-d log(root error) / d log n at each n; NaN for a single n or where the error is 0."""
+        if len(self.n) < 2 or not (self.mse > 0).all():
+            return np.full(self.mse.shape, np.nan)
+        log_n = np.log(self.n.astype(np.float64))
+        return np.asarray(-np.gradient(np.log(self.root), log_n, axis=1))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each query and n."""
+        queries, sizes = self.mse.shape
+        return pd.DataFrame(
+            {
+                "query": np.repeat(np.arange(queries), sizes),
+                "n": np.tile(self.n, queries),
+                "mse": self.mse.ravel(),
+                "root": self.root.ravel(),
+                "predicted_root": np.sqrt(self.predicted_mse).ravel(),
+                "bias_norm": np.linalg.norm(self.bias, axis=-1).ravel(),
+                "height": self.height.ravel(),
+                "scale": np.tile(self.scale, queries),
+                "local_rate": self.local_rate.ravel(),
+            }
+        )
+
+    def __str__(self) -> str:
+        return f"hard maximum over n tokens ({self.law})\n" + self.to_frame().to_string(
+            index=False, float_format=lambda v: f"{v:.5g}", max_rows=40
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _AtQuery:
+    """Everything about one query; arrays over n."""
+
+    target: Array
+    mse: Array
+    bias: Array
+    height: Array
+    predicted_mse: Array
+    scale: Array
+    law: str
+
+
+def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> HardmaxError:
+    """Exact error of attention with infinitely sharp scores over `n` tokens, at the queries `x`.
+
+    Gaussian tokens: the output over sqrt(2 log n) against the direction V S t / |S^1/2 t|, t = A x.
+    Sphere, Ball, Cube, Signs, Empirical: the output against V times the exposed point of the
+    support. Any n from 2 to 10**15 at the same cost.
+    """
+    check_match(head, tokens)
+    counts = np.atleast_1d(checks.token_counts(n))
+    if counts.ndim > 1:
+        raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
+    tilts = head.tilts(np.atleast_2d(checks.real_array(x, "x")))
+    rows = [_at(head.V, tokens, t, counts) for t in tilts]
+    return HardmaxError(
+        n=counts,
+        target=np.stack([row.target for row in rows]),
+        mse=np.stack([row.mse for row in rows]),
+        bias=np.stack([row.bias for row in rows]),
+        height=np.stack([row.height for row in rows]),
+        predicted_mse=np.stack([row.predicted_mse for row in rows]),
+        scale=rows[0].scale,
+        law=rows[0].law,
+    )
+
+
+def hardmax_target(head: Head, tokens: Tokens, t: Array) -> Array:
+    """Where V grad K(lam t) goes as lam grows: V times the exposed point (a face's centre)."""
+    if isinstance(tokens, Gaussian):
+        _, along = _gaussian_direction(head.V, tokens, t)
+        return along
+    if isinstance(tokens, Signs):
+        return head.V @ (
+            tokens.scale * np.where(np.abs(t) > 1e-12 * np.abs(t).max(), np.sign(t), 0)
+        )
+    if isinstance(tokens, Empirical):
+        return empirical_levels(tokens, t, head.V)[1]
+    return head.V @ tokens.extreme(t)
+
+
+def _at(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    if not np.linalg.norm(t) > 0:
+        raise BadInput("A x is zero at a query: all scores are equal and none is the largest.")
+    if isinstance(tokens, Gaussian):
+        return _gaussian(V, tokens, t, n)
+    if isinstance(tokens, Spherical) and tokens.radial_dim > 1:
+        return _spherical(V, tokens, t, n)
+    if isinstance(tokens, Cube):
+        return _cube(V, tokens, t, n)
+    if isinstance(tokens, Signs):
+        return _levels(*sign_levels(tokens.scale, t, V), n)
+    if isinstance(tokens, Spherical):  # the sphere of R^1 is a random sign
+        return _levels(*sign_levels(tokens.radius, t, V), n)
+    if isinstance(tokens, Empirical):
+        return _levels(*empirical_levels(tokens, t, V), n)
+    raise BadInput(
+        f"the law of the best-scoring token is not known for {tokens!r}; it is for Gaussian, "
+        "Sphere, Ball, Cube, Signs and Empirical tokens."
+    )
+
+
+def _gaussian_direction(V: Array, tokens: Gaussian, t: Array) -> tuple[float, Array]:
+    whitened = tokens.sqrt_cov() @ t
+    score_std = float(np.linalg.norm(whitened))
+    if not score_std > 0:
+        raise BadInput("the scores of a query do not vary over these tokens: none is the largest.")
+    return score_std, V @ tokens.sqrt_cov() @ (whitened / score_std)
+
+
+def _gaussian(V: Array, tokens: Gaussian, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    score_std, along = _gaussian_direction(V, tokens, t)
+    centre = V @ tokens.mean()
+    across = max(float(((V @ tokens.cov()) * V).sum()) - float(along @ along), 0.0)
+    scale = np.sqrt(2 * np.log(n.astype(np.float64)))
+    first, second = np.array([_normal_maximum(int(k)) for k in n]).T
+    bias = (centre + first[:, None] * along) / scale[:, None] - along
+    mse = (bias**2).sum(axis=1) + (second * (along @ along) + across) / scale**2
+    # Gumbel: height = scale - (log log n + log 4 pi)/(2 scale) + G/scale.
+    typical = scale - (2 * np.log(scale) - np.log(2) + np.log(4 * np.pi)) / (2 * scale)
+    leading = (centre + (typical + np.euler_gamma / scale)[:, None] * along) / scale[
+        :, None
+    ] - along
+    wobble = np.pi**2 / 6 / scale**2 * (along @ along)
+    return _AtQuery(
+        target=along,
+        mse=mse,
+        bias=bias,
+        height=float(t @ tokens.mean()) + score_std * first,
+        predicted_mse=(leading**2).sum(axis=1) + (wobble + across) / scale**2,
+        scale=scale,
+        law="normal maximum",
+    )
+
+
+def _normal_maximum(n: int) -> tuple[float, float]:
+    """Mean and variance of the largest of n standard normals."""
+    nodes = maximum_nodes(n)
+    height = nodes.normal()
+    mean = float(nodes.weight @ height)
+    return mean, float(nodes.weight @ (height - mean) ** 2)
+
+
+def _spherical(V: Array, tokens: Spherical, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    unit = t / np.linalg.norm(t)
+    target = tokens.radius * (V @ unit)
+    gain = float(target @ target)
+    others = tokens.radius**2 * float((V**2).sum()) - gain
+    ways = tokens.radial_dim - 1
+    gap, square = np.empty(len(n)), np.empty(len(n))
+    for i, k in enumerate(n):
+        nodes = maximum_nodes(int(k))
+        cap = nodes.cap_gap(tokens.radial_dim)
+        gap[i], square[i] = nodes.weight @ cap, nodes.weight @ cap**2
+    # P(gap < g) = g^(ways/2) / c for small g: powers of a Weibull variable.
+    half = ways / 2
+    log_c = half * np.log(2) + np.log(half) + 2 * gammaln(half) - gammaln(2 * half)
+    small = np.exp((log_c - np.log(n)) / half)
+    first, second = small * gamma(1 + 1 / half), small**2 * gamma(1 + 2 / half)
+    return _AtQuery(
+        target=target,
+        mse=gain * square + others * (2 * gap - square) / ways,
+        bias=-gap[:, None] * target,
+        height=tokens.radius * float(np.linalg.norm(t)) * (1 - gap),
+        predicted_mse=gain * second + others * 2 * first / ways,
+        scale=np.ones(len(n)),
+        law="cap",
+    )
+
+
+def _cube(V: Array, tokens: Cube, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    a = tokens.half_width
+    size = np.abs(t)
+    acting = size > 1e-14 * size.max()
+    slopes = 2 * a * size[acting]
+    towards = 2 * a * np.sign(t[acting]) * V[:, acting]
+    form = towards.T @ towards
+    free = a**2 / 3 * float((V[:, ~acting] ** 2).sum())
+    table = corner_table(slopes, form, int(n.max()))
+    count = len(slopes)
+    mse, bias, height = [], [], []
+    for k in n:
+        weight = table.best_of(int(k))
+        mse.append(float(weight @ table.quadratic) + free)
+        bias.append(-towards @ (weight @ table.linear))
+        height.append(a * float(size.sum()) - float((weight * table.density) @ table.shortfall))
+    # Near the corner P(D) = D^k/volume and b U / D is uniform on the simplex.
+    volume = np.exp((gammaln(count + 1) + np.log(slopes).sum() - np.log(n)) * 2 / count)
+    inverse = 1 / slopes
+    simplex = (inverse @ form @ inverse + (np.diag(form) * inverse**2).sum()) / (count**2 + count)
+    return _AtQuery(
+        target=V[:, acting] @ (a * np.sign(t[acting])),
+        mse=np.array(mse),
+        bias=np.array(bias),
+        height=np.array(height),
+        predicted_mse=volume * gamma(1 + 2 / count) * simplex + free,
+        scale=np.ones(len(n)),
+        law="corner",
+    )
+
+
+def _levels(levels: Levels, target: Array, n: NDArray[np.int64]) -> _AtQuery:
+    rows = [levels.errors(int(k)) for k in n]
+    best = float(levels.probability[0])
+    missed = np.exp(n * np.log1p(-min(best, 1 - 1e-16)))
+    step = float((levels.offset[1] ** 2).sum()) if len(levels.score) > 1 else 0.0
+    return _AtQuery(
+        target=target,
+        mse=np.array([row[1] for row in rows]),
+        bias=np.array([row[0] for row in rows]),
+        height=np.array([row[2] for row in rows]),
+        # The second level wins when the first is not drawn; ties within the first average out.
+        predicted_mse=missed * step + float(levels.spread[0]) / (n * best),
+        scale=np.ones(len(n)),
+        law="finite levels",
+    )

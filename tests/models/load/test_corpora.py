@@ -1,0 +1,157 @@
+"""Text comes with its source and licence, and bad sources are one sentence."""
+
+from __future__ import annotations
+
+import bz2
+import io
+
+import pytest
+
+from attnlimit.errors import BadInput
+from attnlimit.models.load.corpora import Bounded, read_corpus, wikipedia
+
+
+def test_wikipedia_articles_are_plain_text():
+    pytest.importorskip("gensim")
+    articles = wikipedia()
+    assert len(articles) > 90
+    assert "Anarchism" in articles.titles
+    text = articles["anarchism"].text
+    assert text.startswith("Anarchism is a political philosophy")
+    assert "[[" not in text
+    assert "{{" not in text
+    assert "'''" not in text
+    assert "CC BY-SA" in articles.licence
+    assert read_corpus("wikipedia:Autism")[0].title == "Autism"
+    with pytest.raises(BadInput, match="no document"):
+        read_corpus("wikipedia:No such article")
+
+
+def test_files_folders_and_standard_input(tmp_path, monkeypatch):
+    (tmp_path / "b.txt").write_text("second")
+    (tmp_path / "a.md").write_text("first")
+    (tmp_path / "image.png").write_bytes(b"\x89PNG")
+    corpus = read_corpus(str(tmp_path))
+    assert corpus.titles == ["a", "b"]
+    assert corpus.joined(" ") == "first second"
+    assert read_corpus(str(tmp_path / "b.txt"))[0].text == "second"
+    monkeypatch.setattr("sys.stdin", io.StringIO("piped"))
+    assert read_corpus("-")[0].text == "piped"
+    record = corpus.record()
+    assert record["documents"] == 2
+    assert record["sha256"] != read_corpus(str(tmp_path / "b.txt")).sha256
+
+
+def test_bad_sources_are_one_sentence(tmp_path, monkeypatch):
+    (tmp_path / "empty.txt").write_text(" \n")
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (tmp_path / "none").mkdir()
+    with pytest.raises(BadInput, match="is empty"):
+        read_corpus(str(tmp_path / "empty.txt"))
+    with pytest.raises(BadInput, match="UTF-8"):
+        read_corpus(str(tmp_path / "latin.txt"))
+    with pytest.raises(BadInput, match="no text files"):
+        read_corpus(str(tmp_path / "none"))
+    with pytest.raises(BadInput, match="There is no text at"):
+        read_corpus("no/such/file.txt")
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(BadInput, match="is empty"):
+        read_corpus("-")
+    monkeypatch.setattr("sys.stdin", io.StringIO("text"))
+    corpus = read_corpus("-")
+    with pytest.raises(BadInput, match="There is no number 7"):
+        corpus[7]
+
+
+def test_windows_line_ends_and_byte_order_marks_are_not_text(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\rthree")
+    assert read_corpus(str(tmp_path / "a.txt"))[0].text == "one\ntwo\nthree"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text".encode("utf-16"), "not text in UTF-8"),
+        ("text".encode("utf-16-le"), "zero bytes"),
+        (bytes(1000), "zero bytes"),
+        (b"\xed\xa0\x80", "not text in UTF-8"),  # half of a surrogate pair
+    ],
+)
+def test_what_is_not_text_is_one_sentence(tmp_path, monkeypatch, content, message):
+    (tmp_path / "a.txt").write_bytes(content)
+    for source in (tmp_path, tmp_path / "a.txt"):
+        with pytest.raises(BadInput, match=message):
+            read_corpus(str(source))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "ascii"))
+    with pytest.raises(BadInput, match=message):
+        read_corpus("-")
+
+
+def test_standard_input_is_utf8_whatever_the_locale(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("é".encode()), "ascii"))
+    assert read_corpus("-")[0].text == "é"
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(BadInput, match="no standard input"):
+        read_corpus("-")
+
+
+@pytest.mark.parametrize("source", ["x" * 5000, "~nobody-here/x", "a\0b", "\ud800", "/dev/null/x"])
+def test_strange_names_are_one_sentence(source):
+    with pytest.raises(BadInput, match="There is no text at"):
+        read_corpus(source)
+
+
+def test_a_folder_does_not_lead_out_of_itself(tmp_path):
+    inside = tmp_path / "inside"
+    (inside / "deep").mkdir(parents=True)
+    (tmp_path / "secret.txt").write_text("secret")
+    (inside / "deep" / "a.txt").write_text("mine")
+    (inside / "same.txt").symlink_to("deep/a.txt")
+    assert read_corpus(str(inside)).joined(" ") == "mine mine"
+    (inside / "b.txt").symlink_to("../secret.txt")
+    with pytest.raises(BadInput, match="link that leads out"):
+        read_corpus(str(inside))
+    (inside / "b.txt").unlink()
+    (inside / "more").symlink_to(tmp_path)  # folders behind links are not entered
+    assert "secret" not in read_corpus(str(inside)).joined()
+
+
+def test_a_name_of_a_data_set_is_not_a_path():
+    for name in ("../x", "/etc", "a/b/c", "", "."):
+        with pytest.raises(BadInput, match="not the name of a data set"):
+            read_corpus(f"hub:{name}")
+
+
+def test_too_much_text_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
+    with (tmp_path / "a.txt").open("wb") as file:
+        file.truncate(10 << 30)  # 10 GB of zeros that take no space
+    with pytest.raises(BadInput, match="beyond 256 MB"):
+        read_corpus(str(tmp_path / "a.txt"))
+    monkeypatch.setattr("attnlimit.models.load.corpora.MOST_BYTES", 1000)
+    for name in "ab":
+        (tmp_path / f"{name}.txt").write_bytes(b"x" * 600)
+    with pytest.raises(BadInput, match=r"b.txt goes beyond"):
+        read_corpus(str(tmp_path))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1001)))
+    with pytest.raises(BadInput, match="standard input goes beyond"):
+        read_corpus("-")
+
+
+def test_packed_articles_stop_unpacking_at_the_limit(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.bz2"
+    piece = bz2.compress(bytes(10 << 20))
+    path.write_bytes(piece * 1024)  # 10 GB of zeros in 50 kB
+    assert path.stat().st_size < 60_000
+    monkeypatch.setattr("attnlimit.models.load.corpora.MOST_BYTES", 1 << 24)
+    with bz2.open(path) as file, pytest.raises(BadInput, match="unpacks to more than 16 MB"):
+        Bounded(file, path).read()
+    path.write_bytes(piece[:-5])
+    with bz2.open(path) as file, pytest.raises(BadInput, match="is damaged"):
+        Bounded(file, path).read()
+
+
+def test_the_articles_are_read_through_the_limit(monkeypatch):
+    pytest.importorskip("gensim")
+    monkeypatch.setattr("attnlimit.models.load.corpora.MOST_BYTES", 1 << 20)
+    with pytest.raises(BadInput, match="unpacks to more than 1 MB"):
+        wikipedia.__wrapped__()

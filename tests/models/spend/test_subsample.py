@@ -1,0 +1,133 @@
+"""A thinned model is the dense one when it sees all keys, and what its sampler says otherwise."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+from attnlimit.errors import BadInput  # noqa: E402
+from attnlimit.models.capture.capture import capture  # noqa: E402
+from attnlimit.models.heads.curves import predict_capture  # noqa: E402
+from attnlimit.models.spend.compare import compare  # noqa: E402
+from attnlimit.models.spend.downstream import classify, embed, retrieved  # noqa: E402
+from attnlimit.models.spend.subsample import subsampled  # noqa: E402
+from attnlimit.samplers import (  # noqa: E402
+    Iid,
+    Keep,
+    SinksAndRecent,
+    TopK,
+    Window,
+    WithoutReplacement,
+)
+
+
+@pytest.fixture(scope="module")
+def causal():
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=99, hidden_size=32, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, intermediate_size=48,
+    )  # fmt: skip
+    return transformers.AutoModelForCausalLM.from_config(config).eval()
+
+
+IDS = torch.randint(0, 99, (40,), generator=torch.Generator().manual_seed(2))
+EVERYTHING = [
+    (WithoutReplacement(), 40),
+    (TopK(40), None),
+    (Window(40, random=0), None),
+    (SinksAndRecent(4, 40), None),
+    (Keep(TopK(1), sample=100), None),
+]
+
+
+@pytest.mark.parametrize(("sampler", "n"), EVERYTHING)
+def test_seeing_every_key_changes_nothing(causal, sampler, n):
+    found = compare(causal, IDS, sampler, n, repeats=1)
+    assert found.hidden_error < 1e-5
+    assert found.kl < 1e-6
+    assert found.top1 == 1
+    assert found.perplexity == pytest.approx(found.dense_perplexity, rel=1e-4)
+
+
+def test_fewer_keys_lose_more_and_weighted_samples_lose_less(causal):
+    errors = [compare(causal, IDS, Iid(), n, repeats=4).hidden_error for n in (4, 16, 256)]
+    assert errors[0] > errors[1] > errors[2]
+    plain = compare(causal, IDS, TopK(12), repeats=1).hidden_error
+    fair = compare(causal, IDS, Keep(TopK(4), sample=8), repeats=4).hidden_error
+    assert fair < errors[0]
+    assert plain < errors[0]
+
+
+def test_only_the_chosen_layers_are_thinned(causal):
+    all_layers = compare(causal, IDS, Iid(), 4, repeats=4).hidden_error
+    last = compare(causal, IDS, Iid(), 4, layers=[-1], repeats=4).hidden_error
+    assert 0 < last < all_layers
+
+
+def test_one_layer_thinned_errs_as_predicted(causal):
+    """The law of a head is the law of the model's own attention when that head is thinned."""
+    sampler = Keep(TopK(4), sample=8)
+    cap = capture(causal, IDS)
+    captures = []
+    for seed in range(300):
+        with torch.no_grad(), subsampled(causal, sampler, layers=[1], seed=seed):
+            outputs = []
+            handle = causal.model.layers[1].self_attn.o_proj.register_forward_pre_hook(
+                lambda m, args, store=outputs: store.append(args[0][0])
+            )
+            causal.base_model(input_ids=IDS[None], use_cache=False)
+            handle.remove()
+        captures.append(outputs[0])
+    drawn = torch.stack(captures).unflatten(-1, (4, 8))[:, :, 2].double()
+    truth = cap[1, 2].output().double()
+    errors = (drawn - truth).square().sum(-1).mean(1).numpy()
+    predicted = predict_capture(cap, "pointwise", layer=1, head=2, sampler=sampler).value[0]
+    assert abs(errors.mean() - predicted) < 4.5 * errors.std() / np.sqrt(300) + 1e-6 * predicted
+
+
+def test_the_model_is_put_back_as_it_was(causal):
+    before = causal.config._attn_implementation
+    with pytest.raises(RuntimeError, match="stop"), subsampled(causal, TopK(3)):
+        raise RuntimeError("stop")
+    assert causal.config._attn_implementation == before
+
+
+def test_the_same_seed_gives_the_same_output(causal):
+    runs = [compare(causal, IDS, Iid(), 8, repeats=1, seed=s).hidden_error for s in (3, 3, 4)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_bad_requests_are_one_sentence(causal):
+    for sampler, n, message in [(Iid(), None, "needs n"), ("all", None, "not a sampler")]:
+        with pytest.raises(BadInput, match=message):
+            compare(causal, IDS, sampler, n)
+    with pytest.raises(BadInput, match="layers must name"):
+        compare(causal, IDS, TopK(3), layers=[7])
+
+
+@pytest.mark.slow
+def test_embeddings_find_their_article_and_classify(minilm):
+    from attnlimit.models.load.corpora import wikipedia
+    from attnlimit.models.spend.downstream import article_halves
+
+    pytest.importorskip("gensim")
+    pairs = article_halves(minilm, wikipedia(), 48)[:20]
+    first, second = (embed(minilm, [pair[side] for pair in pairs]) for side in (0, 1))
+    dense = retrieved(first, second).mean()
+    assert dense > 0.7
+    thin = embed(minilm, [pair[0] for pair in pairs], Keep(TopK(8), sample=16))
+    assert retrieved(thin, second).mean() > dense - 0.2
+    poor = embed(minilm, [pair[0] for pair in pairs], Iid(), 2)
+    assert (poor * first).sum(1).mean() < (thin * first).sum(1).mean()
+    animals = ["cats and dogs are pets", "a kitten sleeps", "the puppy barks", "horses eat hay"]
+    money = ["stocks fell on the market", "the bank raised rates", "bonds pay", "profits rose"]
+    about = animals + money
+    result = classify(minilm, about * 2, (["animal"] * 4 + ["money"] * 4) * 2, TopK(4))
+    assert result.accuracy > 0.7
+    assert "test texts" in str(result)
+    with pytest.raises(BadInput, match="labels"):
+        classify(minilm, about, ["animal"], TopK(4))

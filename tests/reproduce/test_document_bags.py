@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+from attnlimit.errors import BadInput
+from attnlimit.reproduce.sparse import document_bags as documents
+from attnlimit.sparse import measure_plan, plan_bags
+from attnlimit.sparse.bags.source import BagSource, Pool
+
+TITLES = [f"article {i}" for i in range(6)]
+
+
+class Article:
+    def __init__(self, title):
+        self.title, self.text = title, "word " * 100
+
+
+class Articles(dict):
+    def __iter__(self):
+        return iter(self.values())
+
+
+@pytest.fixture
+def marked(monkeypatch):
+    """Stands in for the model: a sentence's embedding is its article and its place in it."""
+    import attnlimit.models
+
+    def embedded(model, title, most):
+        return np.array([[TITLES.index(title), place] for place in range(most or 30)], float)
+
+    articles = Articles((title, Article(title)) for title in TITLES)
+    monkeypatch.setattr(attnlimit.models, "wikipedia", lambda: articles)
+    monkeypatch.setattr(documents, "_embedded", embedded)
+
+
+def rows(array):
+    return {tuple(row) for row in array}
+
+
+def test_sentences_are_distinct_and_leave_headings_out():
+    one = "This sentence has quite a few words in it, enough."
+    text = f"Heading.\n{one} Too short. {one}\nAnd is another of the same length not also kept?"
+    assert documents.sentences(text) == [
+        one,
+        "And is another of the same length not also kept?",
+    ]
+
+
+def test_no_test_sentence_is_seen_in_training(marked):
+    source = documents.document_bags("article 2", background=4, per_article=10)
+    same, apart = source.tests["unseen sentences"], source.tests["unseen articles"]
+    seen = rows(source.train.hits) | rows(source.train.others)
+    for pool in (same, apart):
+        assert not seen & (rows(pool.hits) | rows(pool.others))
+    noise = {row[0] for row in rows(source.train.others)}
+    assert {row[0] for row in rows(same.others)} == noise
+    assert not {row[0] for row in rows(apart.others)} & noise
+    assert {row[0] for row in rows(source.train.hits) | rows(same.hits)} == {2.0}
+    assert 2.0 not in noise | {row[0] for row in rows(apart.others)}
+    assert len(source.train.hits) == len(same.hits) == 15
+
+
+def test_positive_bags_alone_hold_the_signal():
+    pools = Pool(np.ones((3, 2)), np.zeros((5, 2)))
+    bags = BagSource(pools, {"again": pools}, length=6, signals=2).draw(
+        50, np.random.default_rng(0)
+    )
+    held = np.array([bag[:, 0].sum() for bag in bags.instances])
+    assert (held == np.where(bags.labels > 0, 2, 0)).all()
+    assert set(bags.labels) == {-1, 1}
+
+
+def test_bad_sources_are_refused(marked):
+    with pytest.raises(BadInput, match="there are 5 other articles"):
+        documents.document_bags("article 0", background=9)
+    pool = Pool(np.ones((1, 1)), np.ones((1, 1)))
+    with pytest.raises(BadInput, match="holds only 3"):
+        BagSource(pool, {}, length=3, signals=4)
+
+
+@pytest.mark.slow
+def test_real_sentences_end_to_end(text_and_model):
+    source = documents.document_bags("Autism", background=20, per_article=30)
+    rng = np.random.default_rng(0)
+    plan = plan_bags(source.draw(400, rng), [800], max_dim=60)
+    tests = source.draw_tests(1000, rng)
+    frame = measure_plan(plan, source.draw, tests, replicates=3)
+    errors = frame.set_index(["test", "pooling"])["measured"]
+    for name in tests:
+        # attention wins by far, as planned, whether sentences or whole articles are new
+        assert errors[name, "attention"] < 0.6 * errors[name, "mean pooling"]
+    seen = errors["unseen sentences"]
+    assert seen["mean pooling"] == pytest.approx(plan.mean_error[0], rel=0.25)
+    # attention lives in the tails, which text does not share with the model
+    assert 0.4 < seen["attention"] / plan.attention_error[0] < 2.5
