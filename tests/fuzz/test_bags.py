@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlimit.errors import BadInput
-from attnlimit.runs.task import to_parquet
 from attnlimit.sparse.bags.bags import Bags, read_bags
+from attnlimit.tables import to_parquet
 from fuzz.hostile import damaged, one_sentence, share, spoiled, strange_text
 
 FRAME = pd.DataFrame({"bag": [0, 0, 1, 2], "label": [1, 1, 0, 1], "x": [0.1, 0.2, 0.3, 0.4]})

@@ -17,7 +17,7 @@ from attnlimit.cli.report import report
 from attnlimit.cli.runs import list_runs, show
 from attnlimit.reproduce import load
 from attnlimit.runs import execute, run_key
-from attnlimit.runs.task import to_parquet
+from attnlimit.tables import to_parquet
 from fuzz.hostile import as_json, damaged, one_sentence, rewritten, share, spoiled
 from made_run import made_run
 

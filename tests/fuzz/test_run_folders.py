@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlimit.errors import BadInput
+from attnlimit.files import digest
 from attnlimit.runs import RunFolder, run_key
-from attnlimit.runs.files import digest
-from attnlimit.runs.task import to_parquet
+from attnlimit.tables import to_parquet
 from fuzz.hostile import (
     as_json,
     damaged,

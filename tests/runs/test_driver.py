@@ -208,7 +208,7 @@ def test_what_cannot_be_split_any_further_is_set_aside(tmp_path, monkeypatch):
 
 
 def test_a_full_disk_stops_resumably(tmp_path, monkeypatch):
-    from attnlimit.runs import files
+    from attnlimit import files
 
     written = []
 
@@ -257,7 +257,8 @@ def test_memory_does_not_grow_with_the_number_of_shards(tmp_path):
             return answers(task)
 
     frame = faulty.compute({"number": 0, "draws": 1}, np.random.SeedSequence(0))
-    from attnlimit.runs.task import Outcome, to_parquet
+    from attnlimit.runs.task import Outcome
+    from attnlimit.tables import to_parquet
 
     content = to_parquet(frame)
 

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 
 from attnlimit.errors import BadInput
+from attnlimit.files import write_atomically
 from attnlimit.runs import FolderBusy, RunFolder, run_key
-from attnlimit.runs.files import write_atomically
-from attnlimit.runs.task import to_parquet
+from attnlimit.tables import to_parquet
 
 CONFIG = {"seed": 0, "n": [10, 20]}
 FRAME = pd.DataFrame({"n": [10, 20], "value": [0.5, 0.25], "list": [[1.0], [2.0, 3.0]]})

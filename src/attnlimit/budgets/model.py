@@ -15,6 +15,7 @@ from attnlimit.budgets.checked import check_content
 from attnlimit.budgets.head import QUERIES, HeadBudget, head_budget
 from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
+from attnlimit.files import read_json, write_atomically
 from attnlimit.models.capture.captured import Capture
 from attnlimit.samplers import Sampler
 
@@ -135,8 +136,6 @@ class Plan:
 
     def write(self, path: str | Path) -> Path:
         """Write the budget file."""
-        from attnlimit.runs.files import write_atomically
-
         target = Path(path)
         text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         write_atomically(target, text.encode())
@@ -177,8 +176,6 @@ class Plan:
 
 def read_plan(path: str | Path) -> Plan:
     """Read a budget file."""
-    from attnlimit.runs.reading import read_json
-
     content = read_json(Path(path))
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise BadInput(f"{path} is not a budget file of schema {SCHEMA}.")

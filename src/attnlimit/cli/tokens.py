@@ -32,10 +32,10 @@ def tokens(
 ) -> None:
     """Shade a text by the influence of each token, and test what keeping tokens is worth."""
     from attnlimit import checks
+    from attnlimit.files import write_atomically
     from attnlimit.models import capture, load, read_corpus
     from attnlimit.models.heads.selection import RULES, selection_error
     from attnlimit.report.model_figures import token_page
-    from attnlimit.runs.files import write_atomically
 
     most = checks.count(length, "--length", smallest=2)
     corpus = read_corpus(text)

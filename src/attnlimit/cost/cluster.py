@@ -147,8 +147,8 @@ def scaling(
 
 def shard_seconds(folder: Path) -> Array:
     """Seconds that each finished shard of a run folder took."""
+    from attnlimit.files import read_json
     from attnlimit.runs import RunFolder
-    from attnlimit.runs.reading import read_json
 
     run = RunFolder.open(folder)
     found = []

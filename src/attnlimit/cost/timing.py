@@ -25,7 +25,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnlimit.cost import counts
 from attnlimit.cost.rates import Timing
 from attnlimit.cost.shape import Shape
-from attnlimit.runs.task import Outcome, Task, to_parquet
+from attnlimit.runs.task import Outcome, Task
+from attnlimit.tables import to_parquet
 
 if TYPE_CHECKING:
     from attnlimit.models import Capture

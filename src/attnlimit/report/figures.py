@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from plotly.subplots import make_subplots
 
+from attnlimit.files import write_atomically
 from attnlimit.report.spec import FigureSpec, Panel, Series
-from attnlimit.runs.files import write_atomically
 
 # Okabe and Ito's palette, readable by the colour blind, then a continuous map when groups are many.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")

@@ -17,7 +17,7 @@ import pandas as pd
 from plotly.offline import get_plotlyjs
 
 import attnlimit
-from attnlimit.runs.files import write_atomically
+from attnlimit.files import write_atomically
 
 # Nothing may be fetched: a page that tries is stopped by the browser.
 POLICY = (

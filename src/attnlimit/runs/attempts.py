@@ -11,7 +11,8 @@ from typing import Any
 import pandas as pd
 
 from attnlimit.reproduce import Shard
-from attnlimit.runs.task import Fault, Task, to_parquet
+from attnlimit.runs.task import Fault, Task
+from attnlimit.tables import to_parquet
 
 TRIES = 3
 DEATHS_BEFORE_SPLITTING = 2  # one death is an accident; two of one shard look like its memory

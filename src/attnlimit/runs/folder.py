@@ -15,17 +15,17 @@ from filelock import FileLock, Timeout
 
 import attnlimit
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.runs.files import TEMPORARY_SUFFIX, digest, write_atomically
-from attnlimit.runs.reading import (
-    MOST_TABLE,
+from attnlimit.files import (
+    TEMPORARY_SUFFIX,
     Damaged,
+    digest,
     read_bytes,
     read_json,
-    read_record,
-    read_table,
+    write_atomically,
 )
-from attnlimit.runs.task import to_parquet
+from attnlimit.runs.record import read_record
 from attnlimit.runs.versions import versions
+from attnlimit.tables import MOST_TABLE, read_table, to_parquet
 
 KEY_LENGTH = 12
 

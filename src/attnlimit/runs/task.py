@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import time
 import traceback
@@ -12,10 +11,10 @@ from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 import torch
 
 from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.tables import to_parquet
 
 FaultKind = Literal["input", "error", "memory", "died"]
 
@@ -75,13 +74,6 @@ class Outcome:
     content: bytes = b""
     seconds: float = 0.0
     fault: Fault | None = None
-
-
-def to_parquet(frame: pd.DataFrame) -> bytes:
-    """Return a table as the bytes of a parquet file."""
-    buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, write_page_checksum=True)
-    return buffer.getvalue()
 
 
 def compute(task: Task) -> Outcome:

@@ -1,0 +1,84 @@
+"""How are files written whole or not at all, and read though they may be damaged?"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from attnlimit.errors import BadInput
+
+TEMPORARY_SUFFIX = ".partial"
+MOST_JSON = 1 << 27
+"""Bytes of JSON: far beyond what the package writes."""
+
+
+class Damaged(BadInput):
+    """A file does not hold what was written to it."""
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write `content` under a temporary name, flush it to the disk, and rename it to `path`.
+
+    Without `durable` the system flushes it when it likes: a power cut may lose the file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk every byte counts
+        raise
+    if durable:
+        _flush_directory(path.parent)
+
+
+def _flush_directory(directory: Path) -> None:
+    """Make the rename itself survive a power cut, where the system has a way to say so."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 of `content`, in hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """Read a plain file of at most `most` bytes; OSError and ValueError say why not."""
+    if path.exists() and not path.is_file():  # a pipe would be waited for
+        raise ValueError("it is not a file")
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it has more than {most >> 20} MB")
+    return content
+
+
+def read_json(path: Path) -> Any:
+    """Read JSON that can be written again: no half characters, no endless nesting, no NaN."""
+    try:
+        content = json.loads(read_bytes(path, MOST_JSON), parse_constant=_no_constant)
+        json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    except RecursionError:
+        raise Damaged(f"{path} is damaged: it is nested too deeply.") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise Damaged(f"{path} is damaged: {reason}.") from None
+    return content
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")

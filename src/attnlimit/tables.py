@@ -1,0 +1,47 @@
+"""How is a table kept as parquet, and read again though it may be damaged or someone else's?"""
+
+from __future__ import annotations
+
+import io
+
+import pandas as pd
+import pyarrow.parquet
+
+from attnlimit.files import Damaged
+
+MOST_TABLE = 1 << 31
+MOST_VALUES = 10**8
+"""Bytes of a table and numbers in it, unpacked: far beyond what the package writes."""
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    """Return a table as the bytes of a parquet file."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, write_page_checksum=True)
+    return buffer.getvalue()
+
+
+def read_table(content: bytes, name: str) -> pd.DataFrame:
+    """Read a parquet file; one that would unpack to more than a run writes is refused."""
+    try:
+        # Row groups only: asking pyarrow 26 for a damaged column's metadata ends the process.
+        said = pyarrow.parquet.read_metadata(io.BytesIO(content))
+        groups = [said.row_group(k) for k in range(said.num_row_groups)]
+        values = sum(abs(group.num_rows) for group in groups) * max(1, said.num_columns)
+        size = sum(abs(group.total_byte_size) for group in groups)
+        if max(values, said.num_rows) > MOST_VALUES or size > MOST_TABLE:
+            raise ValueError(f"it unpacks to {values:.3g} values")
+        table = pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
+        table.columns = [_text(column) for column in table.columns]
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged table can trip the reader anywhere
+        reason = str(error).strip().split("\n")[0].rstrip(".")[:200]
+        raise Damaged(f"{name} is damaged: {reason or type(error).__name__}.") from None
+    return table
+
+
+def _text(name: object) -> str:
+    text = str(name)
+    text.encode()
+    return text
