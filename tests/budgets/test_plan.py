@@ -286,7 +286,7 @@ def test_a_plan_spent_in_the_model_beats_as_many_tokens_at_random():
     text = "A token budget says how many tokens are enough for a head of attention. " * 5
     model = model_named("minilm")
     planned = compare(model, text, plan.samplers(), repeats=1)
-    plain = compare(model, text, al.Iid(), int(plan.to_frame().tokens.median()), repeats=1)
+    plain = compare(model, text, al.Iid(int(plan.to_frame().tokens.median())), repeats=1)
     assert planned.hidden_error < 0.2 * plain.hidden_error
     assert planned.embedding_cosine > 0.99
     untouched = compare(model, text, {}, repeats=1)

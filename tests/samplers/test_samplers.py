@@ -1,66 +1,74 @@
+"""What each sampler keeps, by its definition; the laws of all of them are in test_law.py."""
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import torch
 
 import attnlimit as al
 from attnlimit.montecarlo import sampled_errors
 
-RNG = np.random.default_rng(0)
-SCORES = RNG.standard_normal(50)
+SIZE = 50
+SCORES = torch.from_numpy(np.random.default_rng(0).standard_normal((1, SIZE)))
 
 
-@settings(max_examples=40, deadline=None)
-@given(place=st.integers(0, 49), seed=st.integers(0, 99))
-def test_sets_have_no_repeats_and_stay_inside(place, seed):
-    rng = np.random.default_rng(seed)
-    for sampler in (
-        al.WithoutReplacement(),
-        al.Window(8, random=5),
-        al.SinksAndRecent(4, 6),
-        al.TopK(7),
-        al.Keep(al.TopK(3), sample=10),
-        al.Keep(sample=10),
-    ):
-        keys, added = sampler.draw(SCORES, place, 12, rng)
-        assert len(np.unique(keys)) == len(keys) == len(added)
-        assert len(keys) == 0 or (keys.min() >= 0 and keys.max() < 50)
+def kept(sampler, place):
+    """Keys kept for sure by the query at `place`."""
+    chance = sampler.keep(SCORES, torch.tensor([place]))[0]
+    return set(torch.nonzero(chance == 1).ravel().tolist())
 
 
-def test_what_each_keeps():
-    rng = np.random.default_rng(1)
-    assert set(al.TopK(2).draw(SCORES, 0, 2, rng)[0]) == set(np.argsort(SCORES)[-2:])
-    assert set(al.SinksAndRecent(2, 3).draw(SCORES, 20, 5, rng)[0]) == {0, 1, 18, 19, 20}
-    assert set(range(16, 24)) <= set(al.Window(8, random=2).draw(SCORES, 20, 10, rng)[0])
-    assert len(al.Window(8, random=2).draw(SCORES, 20, 10, rng)[0]) == 10
-    assert len(al.Iid().draw(SCORES, 0, 80, rng)[0]) == 80
-    _, added = al.Keep(al.TopK(3), sample=10).draw(SCORES, 0, 13, rng)
-    assert (added[:3] == 0).all()
-    np.testing.assert_allclose(added[3:], np.log(47 / 10))
+def test_what_each_keeps_for_sure():
+    best = SCORES[0].argsort(descending=True).tolist()
+    assert kept(al.TopK(2), 0) == set(best[:2])
+    assert kept(al.SinksAndRecent(2, 3), 20) == {0, 1, 18, 19, 20}
+    assert kept(al.Window(8, random=2), 20) == set(range(16, 24))
+    assert kept(al.Keep(al.TopK(3), sample=10), 0) == set(best[:3])
+    assert kept(al.Keep(None, sample=10), 0) == {best[0]}
+    share = float(torch.softmax(SCORES[0], 0)[best[:5]].sum())
+    assert kept(al.TopP(share - 1e-9), 0) == set(best[:5])
+
+
+def test_sampled_keys_come_as_often_as_said_and_weigh_the_inverse():
+    sampler = al.Keep(al.TopK(3), sample=10)
+    chance = sampler.keep(SCORES, torch.tensor([0]))[0]
+    assert chance[chance < 1].unique().tolist() == pytest.approx([10 / 47])
+    added = sampler.draw(SCORES, torch.tensor([0]), torch.Generator().manual_seed(1))[0]
+    drawn = added[(added > -torch.inf) & (chance < 1)]
+    assert drawn.tolist() == pytest.approx([np.log(4.7)] * len(drawn))
+    assert (added[chance == 1] == 0).all()
+
+
+def test_sizes_count_draws_with_their_repeats():
+    generator = torch.Generator().manual_seed(0)
+    many = al.Iid(80).draw(SCORES, torch.tensor([0]), generator).exp()
+    assert many.sum() == pytest.approx(80)
+    some = al.WithoutReplacement(12).draw(SCORES, torch.tensor([0]), generator).exp()
+    assert sorted(some[0].tolist()) == [0.0] * 38 + [1.0] * 12
 
 
 def test_all_keys_leave_no_error():
-    sequence = RNG.standard_normal((20, 2))
-    errors = sampled_errors(al.Head(np.eye(2)), sequence, [3, 7], al.WithoutReplacement(), 20, 3)
+    sequence = np.random.default_rng(0).standard_normal((20, 2))
+    everything = al.WithoutReplacement(20)
+    errors = sampled_errors(al.Head(np.eye(2)), sequence, [3, 7], everything, 3)
     np.testing.assert_allclose(errors, 0, atol=1e-12)
 
 
-def test_replacement_matches_the_exact_law():
-    sequence = RNG.standard_normal((20, 2))
-    head = al.Head(np.eye(2))
-    errors = sampled_errors(head, sequence, [5], al.Iid(), 10, 4000)
-    squares = (errors[:, 0] ** 2).sum(axis=1)
-    law = al.pointwise_error(head, al.Empirical(sequence), sequence[5:6], [10])
-    assert abs(squares.mean() - law.mse[0, 0]) < 4 * squares.std() / np.sqrt(len(squares))
+@pytest.mark.parametrize("sampler", [al.Iid(), al.WithoutReplacement()], ids=repr)
+def test_a_sampler_without_its_size_says_so(sampler):
+    with pytest.raises(al.BadInput, match="needs n"):
+        sampler.keep(SCORES, torch.tensor([0]))
 
 
 @pytest.mark.parametrize(
     "make",
     [
         lambda: al.TopK(0),
+        lambda: al.TopP(0),
+        lambda: al.Threshold(0),
         lambda: al.Window(0),
         lambda: al.SinksAndRecent(0, 0),
-        lambda: al.Keep(al.Iid()),
+        lambda: al.Keep(al.Iid(3)),
+        lambda: al.Keep("best"),
         lambda: al.Keep(al.TopK(2), sample=-1),
     ],
 )

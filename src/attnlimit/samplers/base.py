@@ -94,3 +94,13 @@ class Sampler(ABC):
 def places(scores: Tensor) -> Tensor:
     """Place of every key, (N,)."""
     return torch.arange(scores.shape[-1], device=scores.device)
+
+
+def check_sampler(sampler: object) -> Sampler:
+    """Return a sampler as it is; refuse anything else with one sentence."""
+    if isinstance(sampler, Sampler):
+        return sampler
+    raise BadInput(
+        f"{sampler!r} is not a sampler; give one such as al.TopK(64) or al.Iid(200), or an object "
+        "of a class of your own that extends al.Sampler."
+    )

@@ -17,6 +17,7 @@ from attnlimit.models.capture.captured import Capture, CapturedHead
 from attnlimit.models.heads.delta import MAX_PARTICIPATION, MAX_SATURATION, head_expansion
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
+from attnlimit.samplers.base import check_sampler
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampler import sampler_law
 from attnlimit.theory.law.subset import subset_law
@@ -58,7 +59,7 @@ def predict_capture(
     captured = capture[layer, head]
     checks.one_of(statistic, ("mean", "pointwise"), "statistic")
     checks.one_of(method, METHODS, "method")
-    chosen = Iid() if sampler is None else sampler
+    chosen = Iid() if sampler is None else check_sampler(sampler)
     if isinstance(chosen, (Iid, WithoutReplacement)):
         counts = _counts(n)
         if method == "delta":
@@ -90,7 +91,7 @@ def measure_capture(
     checks.one_of(statistic, STATISTICS, "statistic")
     draws = checks.count(replicates, "replicates", smallest=2)
     root = np.random.SeedSequence(checks.count(seed, "seed", smallest=0))
-    chosen = Iid() if sampler is None else sampler
+    chosen = Iid() if sampler is None else check_sampler(sampler)
     if not isinstance(chosen, (Iid, WithoutReplacement)):
         checks.one_of(statistic, ("mean", "pointwise"), "statistic of a sampler that keeps keys")
         return _measure_scheme(captured, statistic, chosen, draws, root)

@@ -16,6 +16,7 @@ from attnlimit.models.capture.encode import unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
 from attnlimit.montecarlo.sampled import generator_of
 from attnlimit.samplers import Sampler
+from attnlimit.samplers.base import check_sampler
 
 
 @contextmanager
@@ -41,6 +42,8 @@ def subsampled(
     keep : (n,) boolean tensor, optional
         Tokens that are not padding.
     """
+    for one in sampler.values() if isinstance(sampler, Mapping) else [sampler]:
+        check_sampler(one)
     network, _ = unwrap(model)
     depth = int(network.config.num_hidden_layers)
     thinned = _chosen(layers, depth)
