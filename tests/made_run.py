@@ -63,5 +63,5 @@ def made_run(root, monkeypatch, text="wikipedia:Made", **shape):
         experiment.EXPERIMENT.compute(shard, np.random.SeedSequence(index))
         for index, shard in enumerate(shards)
     ]
-    folder.write_frame("curves.parquet", pd.concat(rows, ignore_index=True))
+    folder.write_table("curves", pd.concat(rows, ignore_index=True))
     return folder

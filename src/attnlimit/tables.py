@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet
 
 from attnlimit.files import Damaged
@@ -14,15 +15,18 @@ MOST_VALUES = 10**8
 """Bytes of a table and numbers in it, unpacked: far beyond what the package writes."""
 
 
-def to_parquet(frame: pd.DataFrame) -> bytes:
-    """Return a table as the bytes of a parquet file."""
+def to_parquet(frame: pd.DataFrame, schema: pa.Schema | None = None) -> bytes:
+    """Return a table as the bytes of a parquet file, of the types of `schema` if there is one."""
     buffer = io.BytesIO()
-    frame.to_parquet(buffer, index=False, write_page_checksum=True)
+    frame.to_parquet(buffer, index=False, write_page_checksum=True, schema=schema)
     return buffer.getvalue()
 
 
-def read_table(content: bytes, name: str) -> pd.DataFrame:
-    """Read a parquet file; one that would unpack to more than a run writes is refused."""
+def read_table(content: bytes, name: str, schema: pa.Schema | None = None) -> pd.DataFrame:
+    """Read a parquet file; one that would unpack to more than a run writes is refused.
+
+    With a `schema`, its columns have to be there, and of its types.
+    """
     try:
         # Row groups only: asking pyarrow 26 for a damaged column's metadata ends the process.
         said = pyarrow.parquet.read_metadata(io.BytesIO(content))
@@ -31,7 +35,8 @@ def read_table(content: bytes, name: str) -> pd.DataFrame:
         size = sum(abs(group.total_byte_size) for group in groups)
         if max(values, said.num_rows) > MOST_VALUES or size > MOST_TABLE:
             raise ValueError(f"it unpacks to {values:.3g} values")
-        table = pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
+        read = pyarrow.parquet.read_table(io.BytesIO(content), page_checksum_verification=True)
+        table: pd.DataFrame = (read if schema is None else _of_schema(read, schema)).to_pandas()
         table.columns = [_text(column) for column in table.columns]
     except MemoryError:
         raise
@@ -39,6 +44,17 @@ def read_table(content: bytes, name: str) -> pd.DataFrame:
         reason = str(error).strip().split("\n")[0].rstrip(".")[:200]
         raise Damaged(f"{name} is damaged: {reason or type(error).__name__}.") from None
     return table
+
+
+def _of_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    missing = [name for name in schema.names if name not in table.column_names]
+    if missing:
+        raise ValueError(f"it has no {', '.join(map(repr, missing))}")
+    for field in schema:
+        if table.schema.field(field.name).type != field.type:
+            found = table.schema.field(field.name).type
+            raise ValueError(f"its {field.name!r} is {found} instead of {field.type}")
+    return table.select(schema.names)
 
 
 def _text(name: object) -> str:

@@ -45,7 +45,7 @@ TABLE = to_parquet(FRAME)
 def folder(tmp_path_factory):
     made = RunFolder.prepare(tmp_path_factory.mktemp("runs"), "a", CONFIG)
     made.write_shard(0, TABLE, 0.1)
-    made.write_frame("curves.parquet", FRAME)
+    made.write_table("curves", FRAME)
     (made.path / "as-written.json").write_bytes((made.path / "run.json").read_bytes())
     return made
 
@@ -139,7 +139,7 @@ def use_curves(folder, content):
     (folder.path / "curves.parquet").write_bytes(content)
     with one_sentence():
         assert folder.finished in (True, False)
-        frame = folder.curves()
+        frame = folder.table()
         assert isinstance(frame, pd.DataFrame)
 
 
@@ -164,15 +164,15 @@ def test_names_stay_inside(folder, name):
 
 def test_a_flipped_bit_in_the_numbers_is_found(folder):
     frame = pd.DataFrame({"value": np.random.default_rng(0).normal(size=500)})
-    folder.write_frame("curves.parquet", frame)
+    folder.write_table("curves", frame)
     path = folder.path / "curves.parquet"
     content = path.read_bytes()
-    assert folder.curves().equals(frame)
+    assert folder.table().equals(frame)
     for place in range(100, 3600, 100):
         path.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
         assert not folder.finished
         with pytest.raises(BadInput, match=r"damaged: .*run its command again"):
-            folder.curves()
+            folder.table()
 
 
 def test_a_table_that_unpacks_to_too_much_is_refused(folder):
@@ -184,14 +184,14 @@ def test_a_table_that_unpacks_to_too_much_is_refused(folder):
     assert use_shard(folder, content, note_for(content)) is None
     (folder.path / "curves.parquet").write_bytes(content)
     with pytest.raises(BadInput, match=r"it unpacks to 1.01e\+08 values"):
-        folder.curves()
+        folder.table()
 
 
 @pytest.mark.parametrize("name", ["run.json", "curves.parquet", "shards", ".lock"])
 def test_links_do_not_lead_out(tmp_path, name):
     folder = RunFolder.prepare(tmp_path / "runs", "a", CONFIG)
     folder.write_shard(0, TABLE, 0.1)
-    folder.write_frame("curves.parquet", FRAME)
+    folder.write_table("curves", FRAME)
     inside, outside = folder.path / name, tmp_path / "outside"
     if inside.exists():
         inside.rename(outside)
@@ -203,7 +203,7 @@ def test_links_do_not_lead_out(tmp_path, name):
         with pytest.raises(BadInput, match="leads out"):
             folder.write_shard(0, TABLE, 0.1)
         return
-    read = {"run.json": folder.record, "curves.parquet": folder.curves, ".lock": folder.lock}[name]
+    read = {"run.json": folder.record, "curves.parquet": folder.table, ".lock": folder.lock}[name]
     before = outside.read_bytes()
     with pytest.raises(BadInput, match="leads out"):
         read()

@@ -241,7 +241,7 @@ def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path, executor):
 
 
 def test_workers_with_other_versions_are_refused():
-    task = Task(0, "faulty", json.dumps({"number": 0, "draws": 1}), 0, 0)
+    task = Task(0, "faulty:EXPERIMENT", json.dumps({"number": 0, "draws": 1}), 0, 0)
     same = tuple(versions().items())
     (content,) = compute_bundle([task.to_bytes()], same)
     assert unpack(task, content).fault is None
@@ -254,7 +254,7 @@ def test_workers_with_other_versions_are_refused():
 
 def test_a_bundle_stops_in_time_and_the_rest_is_sent_again(tmp_path, cluster):
     slow = {"number": 0, "draws": 1, "seconds": 0.2}
-    tasks = [Task(k, "faulty", json.dumps(slow), 0, k).to_bytes() for k in range(3)]
+    tasks = [Task(k, "faulty:EXPERIMENT", json.dumps(slow), 0, k).to_bytes() for k in range(3)]
     assert len(compute_bundle(tasks, tuple(versions().items()))) == 1
     marks = tmp_path / "marks"
     marks.mkdir()

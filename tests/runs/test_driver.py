@@ -121,7 +121,7 @@ def test_another_seed_is_another_run(tmp_path):
     first = execute(load("clt"), SMALL, tmp_path)
     second = execute(load("clt"), SMALL | {"seed": 4}, tmp_path)
     assert first.path != second.path
-    assert not first.curves().equals(second.curves())
+    assert not first.table().equals(second.table())
 
 
 def test_the_clock_may_jump(tmp_path, whole, monkeypatch):
@@ -158,8 +158,8 @@ def test_a_shard_that_was_set_aside_is_tried_by_the_next_run(tmp_path, monkeypat
     folder = faulty_run(tmp_path, shard={"raises": [2]})
     assert folder.finished
     assert not (folder.path / "failures.json").exists()
-    assert not (folder.path / "partial.parquet").exists()
-    assert folder.curves().equals(faulty_run(tmp_path / "quiet").curves())
+    assert not (folder.path / "partial-curves.parquet").exists()
+    assert folder.table().equals(faulty_run(tmp_path / "quiet").table())
 
 
 def _draws_only(shard, seed):
@@ -242,7 +242,7 @@ def test_a_really_full_disk(tmp_path):
         subprocess.run(["mount", "-o", "remount,size=4m", str(small)], check=True)
         folder = faulty_run(small, shards=100)
         assert kept > 3
-        assert folder.curves().equals(faulty_run(tmp_path / "quiet", shards=100).curves())
+        assert folder.table().equals(faulty_run(tmp_path / "quiet", shards=100).table())
     finally:
         subprocess.run(["umount", str(small)], check=True)
 
@@ -287,7 +287,7 @@ def test_a_killed_process_is_replaced(tmp_path):
     shard = {"marks": str(marks), "kills_above": {"shards": [1], "draws": 2}}
     said = messages_of(faulty_run, tmp_path, LocalProcesses(2), shard=shard)
     folder = RunFolder(next(tmp_path.glob("faulty-*")))
-    assert folder.curves().equals(faulty_run(tmp_path / "quiet").curves())
+    assert folder.table().equals(faulty_run(tmp_path / "quiet").table())
     assert said == [
         "shard 1: its process was ended by SIGKILL; trying again (2 of 3).",
         "shard 1: its process was ended by SIGKILL; trying it in smaller pieces.",

@@ -41,7 +41,7 @@ def test_prepare_finds_what_it_made(tmp_path):
     assert RunFolder.open(first.path).record()["config"] == CONFIG
     assert not first.finished
     with pytest.raises(BadInput, match="not finished"):
-        first.curves()
+        first.table()
 
 
 def test_a_folder_of_another_run_is_refused(tmp_path):

@@ -38,7 +38,7 @@ def show_run(folder: Any, page: Path, budget: Path, *, json: bool) -> None:
 
     record = folder.record()
     experiment = load(record["experiment"])
-    curves = folder.curves()
+    curves = folder.table()
     table: pd.DataFrame = experiment.table(record["config"], curves)
     remarks = experiment.remarks(record["config"], curves)
     if json:
@@ -66,7 +66,7 @@ def write_results(folder: Any, page: Path | None = None) -> tuple[Path, Path]:
     from attnlimit.report.run_page import write_report
     from attnlimit.reproduce.model import plan_of
 
-    plan = plan_of(folder.record()["config"], folder.curves())
+    plan = plan_of(folder.record()["config"], folder.table())
     budget = plan.write(folder.path / "budget.json")
     path = write_report(folder)
     if page is not None:

@@ -47,7 +47,7 @@ def reproduce(
     config = experiment.config(paper) | {"seed": checks.count(how.seed, "--seed", smallest=0)}
     with run_view(name, shown=not json) as progress:
         folder = execute(experiment, config, how.out, executor=how.executor(), progress=progress)
-    curves = folder.curves()
+    curves = folder.table()
     table = experiment.table(config, curves)
     remarks = experiment.remarks(config, curves)
     figures = draw(experiment.figure(config, curves), folder.path, name)

@@ -77,7 +77,7 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
         from attnlimit.report.opened import opened
         from attnlimit.reproduce import EXPERIMENTS, load
 
-        table = folder.curves()
+        table = folder.table()
         if record["experiment"] in EXPERIMENTS:
             with opened(folder):
                 table = load(record["experiment"]).table(record["config"], table)

@@ -26,7 +26,7 @@ def opened(folder: RunFolder) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
     name = record["experiment"]
     if name not in EXPERIMENTS:
         raise BadInput(f"{folder.path} is a run of {name!r}, which this version does not know.")
-    curves = folder.curves()
+    curves = folder.table()
     command = "attnlimit measure" if name == "model" else f"attnlimit reproduce {name}"
     try:
         yield record, curves

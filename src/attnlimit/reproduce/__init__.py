@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 from attnlimit.errors import BadInput
@@ -43,4 +44,4 @@ def load(name: str) -> Experiment:
         raise BadInput(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
     experiment = import_module(EXPERIMENTS[name]).EXPERIMENT
     assert isinstance(experiment, Experiment)
-    return experiment
+    return replace(experiment, module=EXPERIMENTS[name])

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from attnlimit.report.spec import FigureSpec
+from attnlimit.runs.experiment import Config, Shard, halve_draws, whole
 
-Config = dict[str, Any]
-Shard = dict[str, Any]
+__all__ = ["Config", "Experiment", "Shard", "halve_draws"]
 
 
 def no_remarks(config: Config, curves: pd.DataFrame) -> list[str]:
     """Return the remarks of an experiment that has none."""
     return []
-
-
-def halve_draws(shard: Shard) -> list[Shard]:
-    """Cut a shard of independent `draws` in two, bit for bit the same rows.
-
-    For a `compute` that takes its random numbers only from `seed.spawn(draws)`, a child a draw: the
-    second half begins at draw `first` of the same seed.
-    """
-    draws, first = shard.get("draws", 1), shard.get("first", 0)
-    half = draws // 2
-    if not half:
-        return []
-    return [
-        shard | {"draws": half, "first": first},
-        shard | {"draws": draws - half, "first": first + half},
-    ]
 
 
 @dataclass(frozen=True)
@@ -63,6 +47,8 @@ class Experiment:
     split : callable, optional
         `split(shard)` cuts a shard that found too little memory into smaller ones whose rows, one
         after the other, are its own; an empty list where it cannot be cut. See `halve_draws`.
+    schemas : mapping, optional
+        Types of the tables that `combine` returns, for an experiment that leaves several.
     module : str
         Where `EXPERIMENT` can be imported from, for experiments that are not in the registry.
     """
@@ -72,9 +58,15 @@ class Experiment:
     config: Callable[[bool], Config]
     shards: Callable[[Config], Iterable[Shard]]
     compute: Callable[[Shard, np.random.SeedSequence], pd.DataFrame]
-    combine: Callable[[Config, pd.DataFrame], pd.DataFrame]
+    combine: Callable[[Config, pd.DataFrame], pd.DataFrame | Mapping[str, pd.DataFrame]]
     figure: Callable[[Config, pd.DataFrame], FigureSpec]
     table: Callable[[Config, pd.DataFrame], pd.DataFrame]
     remarks: Callable[[Config, pd.DataFrame], list[str]] = no_remarks
-    split: Callable[[Shard], list[Shard]] | None = None
+    split: Callable[[Shard], list[Shard]] = whole
+    schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
     module: str = ""
+
+    @property
+    def path(self) -> str:
+        """Where workers find it."""
+        return f"{self.module}:EXPERIMENT"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 
-from attnlimit.reproduce import Shard
+from attnlimit.runs.experiment import Shard
 from attnlimit.runs.task import Fault, Task
 from attnlimit.tables import to_parquet
 
@@ -42,7 +42,7 @@ class SetAside:
 class Attempts:
     """Keeps count of the few tasks that failed; those that did not leave no trace here."""
 
-    def __init__(self, split: Callable[[Shard], list[Shard]] | None) -> None:
+    def __init__(self, split: Callable[[Shard], list[Shard]]) -> None:
         self._split = split
         self._tries: dict[tuple[int, int], int] = {}
         self._parts: dict[int, dict[int, bytes | None]] = {}
@@ -87,8 +87,6 @@ class Attempts:
         return [], f"{said}; set aside after {tries} tries."
 
     def _halves(self, task: Task) -> list[Task]:
-        if self._split is None:
-            return []
         return [
             replace(task, shard=json.dumps(part), first=part.get("first", 0))
             for part in self._split(json.loads(task.shard))

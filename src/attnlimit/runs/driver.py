@@ -11,9 +11,9 @@ from pathlib import Path
 import pandas as pd
 
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.reproduce import EXPERIMENTS, Config, Experiment
 from attnlimit.runs.attempts import Attempts
 from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
+from attnlimit.runs.experiment import CURVES, Config, Runnable
 from attnlimit.runs.folder import RunFolder
 from attnlimit.runs.interruption import Interruption
 from attnlimit.runs.status import Progress, Status
@@ -35,7 +35,7 @@ class ShardsSetAside(AttnlimitError):
 
 
 def execute(
-    experiment: Experiment,
+    experiment: Runnable,
     config: Config,
     root: Path,
     *,
@@ -49,7 +49,8 @@ def execute(
     in their own order, so the result is the same for any executor and after any interruption.
     Rows come back to this process, which alone writes the folder.
     """
-    folder = RunFolder.prepare(root, experiment.name, config, weights)
+    tables = tuple(experiment.schemas) or (CURVES,)
+    folder = RunFolder.prepare(root, experiment.name, config, weights, tables)
     if folder.finished:
         return folder
     with folder.lock():
@@ -59,7 +60,7 @@ def execute(
 
 class _Run:
     def __init__(
-        self, experiment: Experiment, config: Config, folder: RunFolder, progress: Progress | None
+        self, experiment: Runnable, config: Config, folder: RunFolder, progress: Progress | None
     ) -> None:
         self.experiment, self.config, self.folder = experiment, config, folder
         self.progress = progress
@@ -79,7 +80,7 @@ class _Run:
         except ExecutorLost as error:
             raise ExecutorLost(f"{error} {self._resumable('There are')}") from None
         self._report_set_aside()
-        self._store("curves.parquet", list(range(self.status.total)))
+        self._store(list(range(self.status.total)))
 
     def _find_done(self) -> None:
         for index, state in self.folder.survey(self.status.total):
@@ -110,12 +111,11 @@ class _Run:
                 raise KeyboardInterrupt
 
     def _missing(self) -> Iterator[Task]:
-        module = EXPERIMENTS.get(self.experiment.name, self.experiment.module)
         for index, shard in enumerate(self.experiment.shards(self.config)):
             if not self.done[index]:
                 text = json.dumps(shard, allow_nan=False)
                 stream = shard.get("stream", index)
-                yield Task(index, module, text, self.config["seed"], stream)
+                yield Task(index, self.experiment.path, text, self.config["seed"], stream)
 
     def _settle(self, outcome: Outcome) -> list[Task]:
         """Store what came back, or return what to do instead."""
@@ -153,8 +153,8 @@ class _Run:
             return
         kept = [index for index in range(self.status.total) if self.done[index]]
         try:
-            self._store("partial.parquet", kept)
-            partial = " What the others say is in partial.parquet."
+            self._store(kept, "partial-")
+            partial = " What the others say is in the tables whose names begin with partial."
         except Exception:  # an experiment need not make sense of some of its shards
             partial = ""
         first = given_up[min(given_up)]
@@ -166,13 +166,16 @@ class _Run:
             "tries only those again."
         )
 
-    def _store(self, name: str, shards: list[int]) -> None:
-        curves = self.experiment.combine(self.config, _rows(self.folder, shards))
+    def _store(self, shards: list[int], prefix: str = "") -> None:
+        found = self.experiment.combine(self.config, _rows(self.folder, shards))
+        tables = {CURVES: found} if isinstance(found, pd.DataFrame) else found
         try:
-            self.folder.write_frame(name, curves)
+            for name, frame in tables.items():
+                schema = self.experiment.schemas.get(name)
+                self.folder.write_table(f"{prefix}{name}", frame, schema)
         except OSError as error:
             raise CannotStore(
-                f"Cannot write {self.folder.path / name}: {error.strerror}; "
+                f"Cannot write to {self.folder.path}: {error.strerror}; "
                 "all shards are kept: the same command combines them."
             ) from None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+import pyarrow as pa
 from filelock import FileLock, Timeout
 
 import attnlimit
@@ -23,7 +24,8 @@ from attnlimit.files import (
     read_json,
     write_atomically,
 )
-from attnlimit.runs.record import read_record
+from attnlimit.runs.experiment import CURVES, Config
+from attnlimit.runs.record import SCHEMA, read_record
 from attnlimit.runs.versions import versions
 from attnlimit.tables import MOST_TABLE, read_table, to_parquet
 
@@ -34,13 +36,19 @@ class FolderBusy(AttnlimitError):
     """Another process is writing this run folder."""
 
 
-def run_key(name: str, config: dict[str, Any], weights: str | None = None) -> str:
+def run_key(name: str, config: Config, weights: str | None = None) -> str:
     """Hash of everything a result depends on: experiment, configuration, package and weights."""
     return _key(name, config, attnlimit.__version__, weights)
 
 
-def _key(name: str, config: dict[str, Any], version: str | None, weights: str | None) -> str:
-    identity = {"experiment": name, "config": config, "version": version, "weights": weights}
+def _key(name: str, config: Config, version: str | None, weights: str | None) -> str:
+    identity = {
+        "schema": SCHEMA,
+        "experiment": name,
+        "config": config,
+        "version": version,
+        "weights": weights,
+    }
     try:
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -50,7 +58,7 @@ def _key(name: str, config: dict[str, Any], version: str | None, weights: str | 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run on the disk: `run.json`, `shards/`, `curves.parquet` and whatever is drawn from them.
+    """A run on the disk: `run.json`, `shards/`, its tables and whatever is drawn from them.
 
     A shard counts as done when its table is there with the checksum recorded beside it; a damaged
     one is computed again.
@@ -60,7 +68,12 @@ class RunFolder:
 
     @classmethod
     def prepare(
-        cls, root: Path, name: str, config: dict[str, Any], weights: str | None = None
+        cls,
+        root: Path,
+        name: str,
+        config: Config,
+        weights: str | None = None,
+        tables: Sequence[str] = (CURVES,),
     ) -> RunFolder:
         """Return the folder of this configuration under `root`, made or found."""
         key = run_key(name, config, weights)
@@ -73,10 +86,12 @@ class RunFolder:
                 )
             return folder
         content = {
+            "schema": SCHEMA,
             "experiment": name,
             "key": key,
             "config": config,
             "weights": weights,
+            "tables": list(tables),
             "version": attnlimit.__version__,
             "created": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             "versions": versions(),
@@ -128,9 +143,9 @@ class RunFolder:
             raise BadInput(f"{name!r} leads out of the run folder {self.path}.")
         return path
 
-    def write_frame(self, name: str, frame: pd.DataFrame) -> None:
-        """Write a table as parquet."""
-        write_atomically(self.file(name), to_parquet(frame))
+    def write_table(self, name: str, frame: pd.DataFrame, schema: pa.Schema | None = None) -> None:
+        """Write a table, of the types of `schema` if there is one."""
+        write_atomically(self.file(f"{name}.parquet"), to_parquet(frame, schema))
 
     def write_shard(self, index: int, content: bytes, seconds: float) -> None:
         """Store the parquet of one shard; its checksum comes last: half a shard does not count.
@@ -188,15 +203,16 @@ class RunFolder:
             write_atomically(path, (json.dumps(failures, indent=1) + "\n").encode())
         else:
             path.unlink(missing_ok=True)
-            self.file("partial.parquet").unlink(missing_ok=True)
+            for partial in self.path.glob("partial-*.parquet"):
+                partial.unlink()
 
-    def curves(self) -> pd.DataFrame:
-        """Return the finished result."""
-        path = self.file("curves.parquet")
+    def table(self, name: str = CURVES, schema: pa.Schema | None = None) -> pd.DataFrame:
+        """Return one table of the finished result, which has to have the types of `schema`."""
+        path = self.file(f"{name}.parquet")
         if not path.exists():
             raise BadInput(f"{self.path} is not finished; run its command again to resume it.")
         try:
-            return read_table(read_bytes(path, MOST_TABLE), str(path))
+            return read_table(read_bytes(path, MOST_TABLE), str(path), schema)
         except (OSError, ValueError) as error:
             raise Damaged(
                 f"{str(error).rstrip('.')}; run its command again to make it from its shards."
@@ -204,9 +220,10 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the result is there and can be read."""
+        """Whether all tables of the result are there and can be read."""
         try:
-            self.curves()
+            for name in self.record()["tables"]:
+                self.table(name)
         except BadInput:
             return False
         return True

@@ -7,13 +7,13 @@ import time
 import traceback
 from dataclasses import asdict, dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.runs.experiment import find
 from attnlimit.tables import to_parquet
 
 FaultKind = Literal["input", "error", "memory", "died"]
@@ -31,7 +31,7 @@ class Task:
     """
 
     index: int
-    module: str  # where the EXPERIMENT is
+    experiment: str  # where it is, as in "package.module:EXPERIMENT"
     shard: str  # JSON
     entropy: int
     stream: int
@@ -87,8 +87,8 @@ def compute(task: Task) -> Outcome:
     torch.set_num_threads(1)
     try:
         with _thread_pools().limit(limits=1):
-            experiment = import_module(task.module).EXPERIMENT
-            content = to_parquet(experiment.compute(json.loads(task.shard), task.seed()))
+            rows = find(task.experiment).compute(json.loads(task.shard), task.seed())
+            content = to_parquet(rows)
     except Exception as error:
         return Outcome(task, seconds=time.perf_counter() - started, fault=_fault(error))
     finally:
