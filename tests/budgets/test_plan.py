@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from every_sampler import made_capture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,31 +17,12 @@ from attnlimit.budgets.promise import drawn_errors, keep_promise
 from attnlimit.budgets.schemes import Queries, all_schemes, sampler_for
 from attnlimit.budgets.terms import Terms, first_enough
 from attnlimit.budgets.transfer import next_text
-from attnlimit.models.capture.captured import Capture, CapturedLayer
-from attnlimit.models.capture.masks import Mask
 from attnlimit.theory.law.kept import kept_law
-
-
-def make_capture(sharpness=1.0, tokens=96, heads=2, causal=False, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(heads, tokens, 8, generator=generator) for _ in range(3))
-    rule = (lambda i, j: j <= i) if causal else None
-    mask = Mask(torch.arange(tokens), rule, causal)
-    layer = CapturedLayer(q * sharpness, k, v + 1.0, mask, 8**-0.5, None, None)
-    return Capture(
-        layers={0: layer},
-        tokens=tuple(f"t{i}" for i in range(tokens)),
-        positions=torch.arange(tokens),
-        special=torch.zeros(tokens, dtype=torch.bool),
-        depth=1,
-        heads=heads,
-        source={"model": "made"},
-    )
 
 
 @pytest.fixture(scope="module")
 def capture():
-    return make_capture()
+    return made_capture()
 
 
 def test_the_budget_of_a_query_is_the_smallest_that_the_exact_law_allows():
@@ -123,7 +105,7 @@ def test_first_enough_waits_until_the_error_stays_small():
 @pytest.mark.parametrize("scheme", ["top-k", "local"])
 @pytest.mark.parametrize("n", [3, 7, 30, 95, 96])
 def test_kept_keys_err_as_softmax_over_them_does(causal, scheme, n):
-    queries = Queries.of(make_capture(causal=causal)[0, 1], 24)
+    queries = Queries.of(made_capture(causal=causal)[0, 1], 24)
     law = all_schemes(queries)[scheme].again(n)
     sampler = sampler_for(scheme, n, full=not causal)
     kept = sampler.keep(queries.scores, queries.rows) == 1
@@ -158,7 +140,7 @@ def test_a_heads_budget_is_certified_at_its_queries(capture):
 
 def test_longer_contexts_take_what_copies_of_the_keys_take():
     terms = Terms(0.3, 0.2, 0.9)
-    queries = Queries.of(make_capture(tokens=48)[0, 0], 16)
+    queries = Queries.of(made_capture(tokens=48)[0, 0], 16)
     needed = {"sample": 900.0, "top-k": 30.0, "local": 40.0, "top-k + sample": 47.0}
     found = longer_contexts([queries], needed, 48, terms)
     assert found[10]["sample"] == 480
@@ -184,7 +166,7 @@ def test_the_next_text_needs_no_more_than_the_bound_as_often_as_it_says():
 
 
 def test_several_texts_are_budgeted_for_the_one_that_needs_most():
-    texts = [make_capture(sharpness, seed=k) for k, sharpness in enumerate((1.0, 1.2, 0.9))]
+    texts = [made_capture(sharpness, seed=k) for k, sharpness in enumerate((1.0, 1.2, 0.9))]
     terms = Terms(0.4, 0.2, 0.9)
     joint = head_budget([text[0, 0] for text in texts], terms, queries=32)
     alone = [head_budget(text[0, 0], terms, queries=32) for text in texts]
@@ -204,8 +186,8 @@ def test_several_texts_are_budgeted_for_the_one_that_needs_most():
 
 
 def test_a_head_that_one_text_uses_otherwise_is_marked():
-    alike = [make_capture(2.0, seed=k) for k in range(3)]
-    odd = make_capture(0.05, seed=9)
+    alike = [made_capture(2.0, seed=k) for k in range(3)]
+    odd = made_capture(0.05, seed=9)
     steady, varying = (
         al.budget(texts, epsilon=0.2, queries=32)[0, 0] for texts in (alike, [*alike, odd])
     )
@@ -217,13 +199,13 @@ def test_a_head_that_one_text_uses_otherwise_is_marked():
 
 def test_a_plan_needs_captures_of_one_model():
     with pytest.raises(al.BadInput, match="one model"):
-        al.budget([make_capture(), make_capture(heads=3)])
+        al.budget([made_capture(), made_capture(heads=3)])
     with pytest.raises(al.BadInput, match="at least one"):
         plan_budgets([], Terms())
 
 
 def test_sharp_heads_keep_few_keys_and_flat_ones_many():
-    sharp, flat = (al.budget(make_capture(s)[0, 0], epsilon=0.2, queries=32) for s in (40.0, 0.05))
+    sharp, flat = (al.budget(made_capture(s)[0, 0], epsilon=0.2, queries=32) for s in (40.0, 0.05))
     assert sharp.best == "top-k"
     assert sharp.tokens < 12
     assert sharp.kind.name in ("frozen", "sink")
@@ -238,7 +220,7 @@ def test_a_plan_survives_its_file_and_keeps_its_promise(capture, tmp_path):
     assert json.loads(path.read_text())["schema"] == "attnlimit.budget/1"
     assert again.to_dict() == plan.to_dict()
     assert again.samplers() == plan.samplers()
-    other = make_capture(seed=5)
+    other = made_capture(seed=5)
     promise = keep_promise(plan, other, draws=20)
     assert promise.share >= 0.8
     assert "promised" in str(promise)

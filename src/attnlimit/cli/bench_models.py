@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import numpy as np
 import torch
 
 Row = tuple[str, float, float, float, float]
@@ -22,6 +21,7 @@ def bench_models() -> list[Row]:
     """Rows (name, measured, baseline, ratio, target); seconds, and gigabytes in the last."""
     from attnlimit.models import capture, delta_curves, load, wikipedia
     from attnlimit.models.heads.draws import replicate_errors
+    from attnlimit.samplers import Iid
     from attnlimit.theory.law.population import population_law
 
     model = load("minilm")
@@ -41,10 +41,9 @@ def bench_models() -> list[Row]:
             population_law(head.scores(), head.v, COUNTS)
 
     def monte_carlo() -> None:  # one head in six, scaled below: heads cost the same
-        rng = np.random.default_rng(0)
         for head in list(captured)[::6]:
             for n in COUNTS:
-                replicate_errors(head, ["mean"], n, REPLICATES, rng)
+                replicate_errors(head, ["mean"], Iid(n), REPLICATES, 0)
 
     passes = _seconds(forward, 5)
     delta = _seconds(lambda: delta_curves(captured, COUNTS), 5)

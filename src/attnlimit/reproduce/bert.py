@@ -12,6 +12,7 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.documents import capture_of, source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.samplers import Iid
 
 TITLE = "A real BERT: rates of mean and covariance against the horizon, over layers and heads"
 MEASURED = ["mean_norm", "covariance_norm", "mean"]
@@ -43,8 +44,7 @@ def _compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
     predicted = predict_capture(capture, "mean", counts, layer=layer, head=number)
     rows = []
     for k, (n, child) in enumerate(zip(counts, seed.spawn(len(counts)), strict=True)):
-        rng = np.random.default_rng(child)
-        found = replicate_errors(head, MEASURED, n, shard["replicates"], rng)
+        found = replicate_errors(head, MEASURED, Iid(n), shard["replicates"], child)
         for statistic, values in found.items():
             rows.append(
                 {

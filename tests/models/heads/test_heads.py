@@ -12,6 +12,7 @@ from attnlimit.models.heads.delta import delta_curves
 from attnlimit.models.heads.draws import replicate_errors
 from attnlimit.models.heads.influence import layer_influence
 from attnlimit.models.heads.selection import RULES, selection_error
+from attnlimit.samplers import Iid
 
 
 def test_the_horizon_is_that_of_the_tokens_and_the_projections(minilm, cap):
@@ -102,9 +103,9 @@ def test_the_delta_method_is_right_where_it_says_so(cap):
                 if not found.reliable[layer, head, k]:
                     continue
                 draws = 1500 if n < 100 else 400
-                errors = replicate_errors(
-                    cap[layer, head], ["mean"], n, draws, np.random.default_rng(checked)
-                )["mean"]
+                errors = replicate_errors(cap[layer, head], ["mean"], Iid(n), draws, checked)[
+                    "mean"
+                ]
                 root = np.sqrt(errors.mean())
                 noise = errors.std() / np.sqrt(draws) / (2 * root)
                 assert abs(np.sqrt(found.mse[layer, head, k]) - root) < 0.1 * root + 3 * noise

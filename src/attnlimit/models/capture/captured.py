@@ -44,6 +44,11 @@ class CapturedHead:
     def __len__(self) -> int:
         return len(self.q)
 
+    @property
+    def plain(self) -> bool:
+        """Whether attention is the softmax of all scaled products and no more."""
+        return self.mask.full and self.softcap is None and self.bias is None
+
     def scores(self, rows: slice | Tensor = slice(None)) -> Tensor:
         """Scores (rows, N) of a block of queries, -inf where a key is not visible."""
         scores = (self.scale * self.q[rows]) @ self.k.T

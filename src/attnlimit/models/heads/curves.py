@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -18,9 +16,9 @@ from attnlimit.models.heads.delta import MAX_PARTICIPATION, MAX_SATURATION, head
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
+from attnlimit.theory.law.kept import SchemeError
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampler import sampler_law
-from attnlimit.theory.law.subset import subset_law
 from attnlimit.theory.pairs.population import population_mean_error
 
 METHODS = ("exact", "delta")
@@ -36,7 +34,7 @@ def predict_capture(
     *,
     layer: int = 0,
     head: int = 0,
-    sampler: Any = None,
+    sampler: Sampler | None = None,
     method: str = "exact",
 ) -> Curve:
     """Predict a head's error against n; nothing is drawn.
@@ -47,11 +45,11 @@ def predict_capture(
         "mean" is E|m_n - m|^2 of the mean output, "pointwise" E|Gamma_n(x_i) - Gamma(x_i)|^2
         averaged over the queries.
     n : sequence of int
-        Numbers of tokens, for `Iid` and `WithoutReplacement`. Other samplers have their own sizes;
-        their curve has the expected number of keys as its only n.
-    sampler : optional
-        `al.Iid()` by default. With a sampler that keeps keys, all tokens are queries and each
-        draws for itself; "mean" is then the error of the mean over queries.
+        Numbers of tokens, each given to `sampler.sized`. Without it a sampler has its own size,
+        and the curve has the expected number of keys as its only n.
+    sampler : Sampler, optional
+        `al.Iid()` by default. With one that keeps keys, all tokens are queries and each draws for
+        itself; "mean" is then the error of the mean over queries.
     method : {"exact", "delta"}
         "exact" is the two-query law for the mean and the exact law of each query for "pointwise";
         "delta" the first-order expansion, whose note says where it is unreliable.
@@ -59,17 +57,26 @@ def predict_capture(
     captured = capture[layer, head]
     checks.one_of(statistic, ("mean", "pointwise"), "statistic")
     checks.one_of(method, METHODS, "method")
-    chosen = Iid() if sampler is None else check_sampler(sampler)
-    if isinstance(chosen, (Iid, WithoutReplacement)):
-        counts = _counts(n)
-        if method == "delta":
-            return _delta(capture, captured, statistic, counts, isinstance(chosen, Iid))
-        if isinstance(chosen, Iid):
-            return _iid(captured, statistic, counts)
-        return _without_replacement(captured, statistic, counts)
+    counts, samplers = _sized(captured, Iid() if sampler is None else sampler, n)
+    chosen = samplers[0]
     if method == "delta":
-        raise BadInput("The delta method is for Iid and WithoutReplacement; use method='exact'.")
-    return _scheme(captured, statistic, chosen)
+        if counts is None or not isinstance(chosen, (Iid, WithoutReplacement)):
+            raise BadInput(
+                "The delta method is for Iid and WithoutReplacement; use method='exact'."
+            )
+        return _delta(capture, captured, statistic, counts, isinstance(chosen, Iid))
+    if isinstance(chosen, Iid) and counts is not None:
+        return _iid(captured, statistic, counts)
+    if isinstance(chosen, WithoutReplacement) and statistic == "mean":
+        raise BadInput(
+            "The mean without replacement has no exact law here; use method='delta' or measure()."
+        )
+    rows, notes = _queries(captured, chosen)
+    scores = captured.scores(rows)
+    laws = [sampler_law(one, scores, captured.v, rows) for one in samplers]
+    kept = np.array([round(float(law.kept.mean())) for law in laws]) if counts is None else counts
+    value = np.array([_average(law, statistic) for law in laws])
+    return _theory(captured, statistic, kept, value, "exact law of the sampler", notes=notes)
 
 
 def measure_capture(
@@ -81,43 +88,69 @@ def measure_capture(
     *,
     layer: int = 0,
     head: int = 0,
-    sampler: Any = None,
+    sampler: Sampler | None = None,
 ) -> Curve:
     """Measure a head's error against n by drawing; arguments as for `predict_capture`.
 
-    `statistic` may also be "covariance", "mean_norm" or "covariance_norm".
+    With `Iid` and `WithoutReplacement`, `statistic` may also be "covariance", "mean_norm" or
+    "covariance_norm".
     """
     captured = capture[layer, head]
     checks.one_of(statistic, STATISTICS, "statistic")
     draws = checks.count(replicates, "replicates", smallest=2)
     root = np.random.SeedSequence(checks.count(seed, "seed", smallest=0))
-    chosen = Iid() if sampler is None else check_sampler(sampler)
-    if not isinstance(chosen, (Iid, WithoutReplacement)):
-        checks.one_of(statistic, ("mean", "pointwise"), "statistic of a sampler that keeps keys")
-        return _measure_scheme(captured, statistic, chosen, draws, root)
-    counts = _counts(n)
-    replacement = isinstance(chosen, Iid)
-    if not replacement and counts.max() > len(captured):
-        raise BadInput(f"There are {len(captured)} tokens; n = {counts.max()} of them is too many.")
-    queries = _spread(len(captured), SUBSET_QUERIES) if not replacement else None
-    values = []
-    for count, child in zip(counts, root.spawn(len(counts)), strict=True):
-        rng = np.random.default_rng(child)
-        found = replicate_errors(
-            captured, [statistic], int(count), draws, rng, replacement=replacement, queries=queries
-        )
-        values.append(found[statistic])
-    return _measured(captured, statistic, counts, np.array(values))
+    counts, samplers = _sized(captured, Iid() if sampler is None else sampler, n)
+    rows, notes = _queries(captured, samplers[0])
+    values, kept = [], []
+    for one, child in zip(samplers, root.spawn(len(samplers)), strict=True):
+        if isinstance(one, (Iid, WithoutReplacement)):
+            found = replicate_errors(captured, [statistic], one, draws, child, rows)[statistic]
+        else:
+            checks.one_of(statistic, ("pointwise", "mean"), "statistic of a sampler of keys")
+            both = scheme_errors(captured, one, rows, draws, child)
+            found = both[0 if statistic == "pointwise" else 1]
+        values.append(found)
+        if counts is None:
+            kept.append(round(float(one.keep(captured.scores(rows), rows).sum(-1).mean())))
+    places = np.array(kept) if counts is None else counts
+    return _measured(captured, statistic, places, np.array(values), notes)
 
 
-def _counts(n: ArrayLike | None) -> NDArray[np.int64]:
+def _sized(
+    head: CapturedHead, sampler: Sampler, n: ArrayLike | None
+) -> tuple[NDArray[np.int64] | None, list[Sampler]]:
+    """Samplers of the sizes asked for, and those sizes; None where a sampler has its own."""
+    check_sampler(sampler)
     if n is None:
-        raise BadInput("Give n, the numbers of tokens to draw.")
-    return np.atleast_1d(checks.token_counts(n))
+        if not isinstance(sampler, (Iid, WithoutReplacement)):
+            return None, [sampler]
+        if sampler.n is None:
+            raise BadInput("Give n, the numbers of tokens to draw.")
+        n = sampler.n
+    fewest = 2 if isinstance(sampler, Iid) else 1
+    counts = np.atleast_1d(checks.token_counts(n, smallest=fewest))
+    if isinstance(sampler, WithoutReplacement) and counts.max() > len(head):
+        raise BadInput(f"There are {len(head)} tokens; n = {counts.max()} of them is too many.")
+    return counts, [sampler.sized(int(count)) for count in counts]
 
 
-def _spread(size: int, most: int) -> Tensor:
-    return torch.from_numpy(np.unique(np.linspace(0, size - 1, min(size, most)).astype(np.int64)))
+def _queries(head: CapturedHead, sampler: Sampler) -> tuple[Tensor, tuple[str, ...]]:
+    """Queries at which a law is evaluated, evenly spread, and the words for them."""
+    size = len(head)
+    if isinstance(sampler, Iid):
+        return torch.arange(size), ()
+    most = SUBSET_QUERIES if isinstance(sampler, WithoutReplacement) else SCHEME_QUERIES
+    rows = np.unique(np.linspace(0, size - 1, min(size, most)).astype(np.int64))
+    return torch.from_numpy(rows), (sampler.name, f"{len(rows)} of {size} queries")
+
+
+def _average(law: SchemeError, statistic: str) -> float:
+    if statistic == "pointwise":
+        return float(law.mse.mean())
+    # Queries draw for themselves: only their biases add up.
+    spread = law.mse - (law.bias**2).sum(axis=1)
+    shift = law.bias.mean(axis=0)
+    return float(spread.sum() / len(spread) ** 2 + shift @ shift)
 
 
 def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve:
@@ -141,20 +174,6 @@ def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve
     return _theory(
         head, statistic, counts, found.mse[back], "two-query law", error=found.numerical_error[back]
     )
-
-
-def _without_replacement(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve:
-    if counts.max() > len(head):
-        raise BadInput(f"There are {len(head)} tokens; n = {counts.max()} of them is too many.")
-    if statistic == "mean":
-        raise BadInput(
-            "The mean without replacement has no exact law here; use method='delta' or measure()."
-        )
-    rows = _spread(len(head), SUBSET_QUERIES)
-    scores = head.scores(rows)
-    value = np.array([subset_law(scores, head.v, int(n)).mse.mean() for n in counts])
-    note = (f"averaged over {len(rows)} of {len(head)} queries",)
-    return _theory(head, statistic, counts, value, "exact law, without replacement", notes=note)
 
 
 def _delta(
@@ -191,38 +210,6 @@ def _query_variance(head: CapturedHead) -> float:
         distance = torch.cdist(weights @ head.v, head.v).square()
         total += float(((weights.square() * distance).sum(1) * counts[rows]).double().sum())
     return total / len(head)
-
-
-def _scheme(head: CapturedHead, statistic: str, sampler: Sampler) -> Curve:
-    rows = _spread(len(head), SCHEME_QUERIES)
-    scores = head.scores(rows)
-    law = sampler_law(sampler, scores, head.v, rows)
-    value = law.mse.mean()
-    if statistic == "mean":  # queries draw for themselves: only their biases add up
-        spread = law.mse - (law.bias**2).sum(axis=1)
-        shift = law.bias.mean(axis=0)
-        value = spread.sum() / len(rows) ** 2 + shift @ shift
-    notes = (sampler.name, f"{len(rows)} of {len(head)} queries")
-    counts = np.array([round(float(law.kept.mean()))])
-    return _theory(
-        head, statistic, counts, np.array([value]), "exact law of the scheme", notes=notes
-    )
-
-
-def _measure_scheme(
-    head: CapturedHead,
-    statistic: str,
-    sampler: Sampler,
-    replicates: int,
-    seed: np.random.SeedSequence,
-) -> Curve:
-    rows = _spread(len(head), SCHEME_QUERIES)
-    scores = head.scores(rows)
-    kept = sampler.keep(scores, rows).sum(-1).mean()
-    found = scheme_errors(head, sampler, rows, replicates, seed)
-    values = found[0 if statistic == "pointwise" else 1]
-    notes = (sampler.name, f"{len(rows)} of {len(head)} queries")
-    return _measured(head, statistic, np.array([round(float(kept))]), values[None], notes)
 
 
 def _theory(

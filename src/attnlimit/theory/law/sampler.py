@@ -27,7 +27,11 @@ def sampler_law(
         Place of each query among the keys.
     """
     rows = torch.as_tensor(scores)
-    if sampler.draws in ("independent", "nothing"):
+    if sampler.draws == "nothing":
+        return _certain(
+            rows.double(), torch.as_tensor(values).double(), sampler.keep(rows, queries)
+        )
+    if sampler.draws == "independent":
         chance = sampler.keep(rows, queries)
         return kept_law(rows, values, chance, weighted=sampler.weighted)
     if isinstance(sampler, WithoutReplacement):
@@ -46,4 +50,19 @@ def sampler_law(
     raise BadInput(
         f"{sampler!r} draws {sampler.draws} in a way of its own, which has no exact law here; "
         "measure it, or give chances and let every key be drawn by itself."
+    )
+
+
+def _certain(scores: Tensor, values: Tensor, chance: Tensor) -> SchemeError:
+    """Where nothing is drawn the error is a number."""
+    output = torch.softmax(scores, 1) @ values
+    weights = torch.softmax(scores.masked_fill(chance == 0, -torch.inf), 1)
+    error = weights @ values - output
+    return SchemeError(
+        error.square().sum(1).numpy(),
+        error.numpy(),
+        weights.square().sum(1).numpy(),
+        chance.sum(1).double().numpy(),
+        output.numpy(),
+        weighted=False,
     )

@@ -1,0 +1,45 @@
+"""Every sampler, for tests of what all of them must do: those of the package and one from outside."""
+
+import torch
+from outside_sampler import Nearby
+
+import attnlimit as al
+from attnlimit.models.capture.captured import Capture, CapturedLayer
+from attnlimit.models.capture.masks import Mask
+
+SAMPLERS = [
+    al.Iid(6),
+    al.WithoutReplacement(6),
+    al.TopK(5),
+    al.TopP(0.6),
+    al.Threshold(4.0),
+    al.Window(4, random=4),
+    al.Window(5, random=0),
+    al.SinksAndRecent(2, 3),
+    al.SinksAndWindow(2, 4),
+    al.Keep(None, sample=3),
+    al.Keep(None, sample=3, weighted=False),
+    al.Keep(al.TopK(3), sample=5),
+    al.Keep(al.TopK(3), sample=5, weighted=False),
+    al.Keep(al.SinksAndRecent(1, 2), sample=4),
+    Nearby(3.0),
+    Nearby(3.0, weighted=True),
+]
+
+
+def made_capture(sharpness=1.0, tokens=96, heads=2, causal=False, seed=0):
+    """A capture of random queries, keys and values, one layer of `heads` heads."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(heads, tokens, 8, generator=generator) for _ in range(3))
+    rule = (lambda i, j: j <= i) if causal else None
+    mask = Mask(torch.arange(tokens), rule, causal)
+    layer = CapturedLayer(q * sharpness, k, v + 1.0, mask, 8**-0.5, None, None)
+    return Capture(
+        layers={0: layer},
+        tokens=tuple(f"t{i}" for i in range(tokens)),
+        positions=torch.arange(tokens),
+        special=torch.zeros(tokens, dtype=torch.bool),
+        depth=1,
+        heads=heads,
+        source={"model": "made"},
+    )
