@@ -1,11 +1,11 @@
-"""Every sampler, for tests of what all of them must do: those of the package and one from outside."""
+"""Every sampler, those of the package and one from outside: one list for what all must do."""
 
 import torch
-from outside_sampler import Nearby
 
 import attnlimit as al
 from attnlimit.models.capture.captured import Capture, CapturedLayer
 from attnlimit.models.capture.masks import Mask
+from outside_sampler import Nearby
 
 SAMPLERS = [
     al.Iid(6),

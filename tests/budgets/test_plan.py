@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from every_sampler import made_capture
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from attnlimit.budgets.schemes import Queries, all_schemes, sampler_for
 from attnlimit.budgets.terms import Terms, first_enough
 from attnlimit.budgets.transfer import next_text
 from attnlimit.theory.law.kept import kept_law
+from every_sampler import made_capture
 
 
 @pytest.fixture(scope="module")

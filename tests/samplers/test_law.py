@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import torch
-from every_sampler import SAMPLERS, made_capture
 
 import attnlimit as al
 from attnlimit.montecarlo import sampled_errors
 from attnlimit.theory.law.sampler import sampler_law
+from every_sampler import SAMPLERS, made_capture
 
 every = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 SIZE = 24
