@@ -7,8 +7,7 @@ import numpy as np
 
 import attnlimit as al
 from attnlimit.budgets import keep_promise
-from attnlimit.models import capture, load, wikipedia
-from attnlimit.models.spend.compare import compare
+from attnlimit.models import capture, load, try_samplers, wikipedia
 
 TOKENS = 256
 
@@ -24,13 +23,13 @@ def main() -> None:
     print(f"\non another article: {promise}")
 
     # The whole model at once: every head of every layer thinned to its budget.
-    thinned = compare(model, ids(model, "Autism"), plan.samplers(), repeats=2)
+    thinned = try_samplers(model, ids(model, "Autism"), plan, repeats=2)
     print(
         f"all heads thinned together: {thinned.embedding_cosine:.4f} is the cosine of the "
         f"embedding with the dense one, hidden states are off by {thinned.hidden_error:.3f}"
     )
-    plain = compare(model, ids(model, "Autism"), al.Iid(), int(np.median(plan.to_frame().tokens)),
-                    repeats=2)  # fmt: skip
+    sample = al.Iid(int(np.median(plan.to_frame().tokens)))
+    plain = try_samplers(model, ids(model, "Autism"), sample, repeats=2)
     print(f"as many tokens drawn at random instead: {plain.embedding_cosine:.4f}, "
           f"{plain.hidden_error:.3f}")  # fmt: skip
 

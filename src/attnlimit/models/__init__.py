@@ -6,6 +6,8 @@ from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.delta import DeltaCurves, delta_curves
 from attnlimit.models.load.corpora import Corpus, Document, read_corpus, wikipedia
 from attnlimit.models.load.load import LoadedModel, load
+from attnlimit.models.spend.spend import Spent, spend
+from attnlimit.models.spend.try_samplers import Trial, try_samplers
 
 __all__ = [
     "Capture",
@@ -14,6 +16,8 @@ __all__ = [
     "DeltaCurves",
     "Document",
     "LoadedModel",
+    "Spent",
+    "Trial",
     "capture",
     "capture_windows",
     "delta_curves",
@@ -21,5 +25,7 @@ __all__ = [
     "measure_capture",
     "predict_capture",
     "read_corpus",
+    "spend",
+    "try_samplers",
     "wikipedia",
 ]

@@ -116,7 +116,7 @@ def test_the_pass_of_a_capture_gives_the_models_own_output(family):
     model = build(family)
     inputs = inputs_for(family)
     reference = eager(model, inputs).last_hidden_state
-    with torch.no_grad(), attention_as(model, attend_dense, None):
+    with torch.no_grad(), attention_as(model, attend_dense):
         ours = model(**inputs).last_hidden_state
     torch.testing.assert_close(ours, reference, atol=1e-5, rtol=1e-5)
     assert model.config._attn_implementation == "eager"

@@ -14,7 +14,6 @@ from attnlimit.models.capture.captured import Capture, CapturedLayer
 from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
-from attnlimit.models.capture.masks import Mask
 from attnlimit.models.capture.projections import capture_projections, needs_projections
 
 
@@ -83,7 +82,7 @@ def _run(network: Any, encoded: Encoded, layers: Sequence[int] | None) -> Captur
         if needs_projections(network):
             kept = capture_projections(base, encoded, wanted)
         else:
-            with attention_as(network, attention, encoded.keep) as session:
+            with attention_as(network, attention) as session:
                 base(**encoded.inputs, **_no_cache(network))
             check_calls(network, session.calls)
     first = next(iter(kept.values()))
@@ -99,24 +98,19 @@ def _run(network: Any, encoded: Encoded, layers: Sequence[int] | None) -> Captur
 
 
 def keep_layer(call: Call) -> CapturedLayer:
-    """Copy what is needed of one layer's call, padding left out."""
+    """Copy what is needed of one layer's call."""
     for name, tensor in (("queries", call.query), ("keys", call.key), ("values", call.value)):
         if not torch.isfinite(tensor).all():
             raise BadInput(
                 f"The {name} of layer {call.layer} contain NaN or infinite numbers: the model's "
                 "weights are damaged or its precision is too low for this text."
             )
-    positions = call.mask.positions
-    query, key, value = call.query[0], call.key[0], call.value[0]
-    if call.keep is not None:
-        positions = positions[call.keep]
-        query, key, value = query[:, call.keep], key[:, call.keep], value[:, call.keep]
     # A copy, so that a layer's other activations can be freed.
     return CapturedLayer(
-        q=query.contiguous().clone(),
-        k=key.contiguous().clone(),
-        v=value.contiguous().clone(),
-        mask=Mask(positions, call.mask.rule, call.mask.causal),
+        q=call.query[0].contiguous().clone(),
+        k=call.key[0].contiguous().clone(),
+        v=call.value[0].contiguous().clone(),
+        mask=call.mask,
         scale=call.scale,
         softcap=call.softcap,
         bias=None if call.position_bias is None else distance_bias(call.position_bias),

@@ -14,19 +14,19 @@ BLOCK_SCORES = 1 << 24
 
 def attend_dense(call: Call) -> Tensor:
     """Outputs (1, H, n, d_v) of a layer, as the model itself computes them."""
-    plain = call.softcap is None and call.position_bias is None and call.keep is None
-    if plain and (call.mask.full or call.mask.causal):
-        # Right after the model's own call, the sequence is whole: a causal mask is the kernel's.
+    plain = call.softcap is None and call.position_bias is None
+    last = call.query.shape[2] == 1 and call.offset == call.key.shape[2] - 1
+    if plain and (call.mask.full or (call.mask.causal and (call.whole or last))):
         return scaled_dot_product_attention(
             call.query,
             call.key,
             call.value,
-            is_causal=call.mask.causal,
+            is_causal=call.mask.causal and call.whole,
             scale=call.scale,
             enable_gqa=call.query.shape[1] != call.key.shape[1],
         )
     heads, length = call.query.shape[1:3]
-    step = max(1, BLOCK_SCORES // (heads * length))
+    step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
     return torch.cat(
         [
             torch.softmax(scores, -1) @ grouped(call.value[0], heads)
@@ -49,10 +49,5 @@ def call_scores(call: Call, rows: slice) -> Tensor:
         scores = call.softcap * torch.tanh(scores / call.softcap)
     if call.position_bias is not None:
         scores = scores + call.position_bias[0, :, rows]
-    visible = call.mask.visible(rows)
-    if call.keep is not None:
-        visible = visible & call.keep
-        # A padded query of a causal model sees nothing; let it see itself, its output is unused.
-        own = torch.arange(visible.shape[1])[rows]
-        visible[torch.arange(len(own)), own] = True
+    visible = call.mask.visible(call.places(rows))
     return scores.masked_fill(~visible, -torch.inf)

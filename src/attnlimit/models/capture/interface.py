@@ -27,46 +27,71 @@ HARMLESS_ARGUMENTS = (
 
 @dataclass(frozen=True)
 class Call:
-    """One layer's attention: what a transformers model hands to its attention function."""
+    """One layer's attention over one sequence, padding left out.
+
+    With a cache there are more keys than queries; `offset` is the first query's place among them.
+    """
 
     layer: int
     query: Tensor  # (1, H, n, d)
-    key: Tensor  # (1, H_kv, n, d), after position rotations, not repeated for grouped queries
-    value: Tensor  # (1, H_kv, n, d_v)
-    mask: Mask
-    keep: Tensor | None  # (n,) tokens that are not padding; None when all are
+    key: Tensor  # (1, H_kv, m, d), after position rotations, not repeated for grouped queries
+    value: Tensor  # (1, H_kv, m, d_v)
+    mask: Mask  # among the m keys
     scale: float
     softcap: float | None
-    position_bias: Tensor | None  # (1, H, n, n), added to the scores
+    position_bias: Tensor | None  # (1, H, n, m), added to the scores
+    offset: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether queries and keys are the same tokens, as without a cache."""
+        return self.query.shape[2] == self.key.shape[2]
+
+    def places(self, rows: slice = slice(None)) -> Tensor:
+        """Place of each query among the keys, (n,)."""
+        return torch.arange(self.offset, self.offset + self.query.shape[2])[rows]
 
 
 Attention = Callable[[Call], Tensor]
-"""Returns the outputs (1, H, n, d_v) of one layer."""
+"""Returns the outputs (1, H, n, d_v) of one layer over one sequence."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What the queries of a forward pass see: a rule of positions, and which keys are padding."""
+
+    rule: Rule | None
+    causal: bool
+    offset: int = 0  # position of the first query
+    start: int = 0  # position of the first key
+    keep: Tensor | None = None  # (B, m) keys that are not padding; None when all are
 
 
 @dataclass
 class _Session:
-    """State of one forward pass; masks are handed through the model as numbers that name rules."""
+    """State of our attention; masks go through the model as numbers that name what is seen."""
 
     attention: Attention
-    keep: Tensor | None
-    rules: list[tuple[Rule | None, bool]] = field(default_factory=list)
+    depth: int
+    seen: dict[int, _Seen] = field(default_factory=dict)
+    masks: int = 0
     calls: int = 0
 
 
+_MASKS_KEPT = 64
 _session: ContextVar[_Session | None] = ContextVar("attnlimit_session", default=None)
 
 
 @contextmanager
-def attention_as(model: Any, attention: Attention, keep: Tensor | None) -> Iterator[_Session]:
+def attention_as(model: Any, attention: Attention) -> Iterator[_Session]:
     """Make `model` compute attention with `attention` inside the block, and put it back after.
 
-    `keep` marks the tokens of the one sequence that are not padding, or is None. The session counts
-    the calls: a model that never calls the function ran its own attention.
+    Every sequence of a batch is a call of its own, without its padding. The session counts the
+    calls of the model: one that never calls the function ran its own attention.
     """
     _register()
     before = model.config._attn_implementation
-    session = _Session(attention, keep)
+    session = _Session(attention, int(model.config.num_hidden_layers))
     token = _session.set(session)
     try:
         model.set_attn_implementation(NAME)
@@ -117,18 +142,28 @@ def _mask(
     use_vmap: bool = False,
     **kwargs: Any,
 ) -> Tensor:
-    """Return, in place of an n x n mask, a constant of its shape whose value names the rule."""
+    """Return, in place of an n x m mask, a constant of its shape whose value names what is seen."""
     from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
 
     session = _active()
-    if use_vmap or int(q_offset) or int(kv_offset):
+    if use_vmap:
         raise BadInput("This model's attention mask depends on more than positions; not supported.")
-    if mask_function is bidirectional_mask_function:
-        rule: Rule | None = None
-    else:
-        rule = _positional(mask_function)
-    session.rules.append((rule, mask_function is causal_mask_function))
-    code = torch.full((1, 1, 1, 1), float(len(session.rules)))
+    start = int(kv_offset)
+    keep = None
+    if attention_mask is not None:
+        keep = attention_mask.bool()[:, start : start + kv_length]
+        keep = torch.nn.functional.pad(keep, (0, kv_length - keep.shape[1]))
+    rule = None if mask_function is bidirectional_mask_function else _positional(mask_function)
+    session.masks += 1
+    session.seen[session.masks] = _Seen(
+        rule,
+        mask_function is causal_mask_function,
+        int(q_offset),
+        start,
+        None if keep is None or bool(keep.all()) else keep,
+    )
+    session.seen.pop(session.masks - _MASKS_KEPT, None)
+    code = torch.full((1, 1, 1, 1), float(session.masks))
     return code.expand(batch_size, 1, q_length, kv_length)
 
 
@@ -149,21 +184,75 @@ def _attention(
 ) -> tuple[Tensor, None]:
     session = _active()
     _refuse_unknown(module, kwargs)
-    if query.shape[2] != key.shape[2]:
-        raise BadInput("Cross-attention (queries and keys of other texts) cannot be captured.")
-    call = Call(
-        layer=session.calls,
-        query=query,
-        key=key,
-        value=value,
-        mask=_decode(session, attention_mask, module, query.shape[2]),
-        keep=session.keep,
-        scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
-        softcap=kwargs.get("softcap"),
-        position_bias=kwargs.get("position_bias"),
-    )
+    seen = _decode(session, attention_mask, module, key.shape[2] != query.shape[2])
+    layer = session.calls % session.depth
     session.calls += 1
-    return session.attention(call).transpose(1, 2).contiguous(), None
+    bias = kwargs.get("position_bias")
+    outputs = []
+    for row in range(len(query)):
+        one = slice(row, row + 1)
+        keys, queries = _kept_places(seen, row, query.shape[2], key.shape[2])
+        call = Call(
+            layer=layer,
+            query=query[one] if queries is None else query[one][:, :, queries],
+            key=key[one] if keys is None else key[one][:, :, keys],
+            value=value[one] if keys is None else value[one][:, :, keys],
+            mask=Mask(
+                seen.start + (torch.arange(key.shape[2]) if keys is None else keys),
+                seen.rule,
+                seen.causal,
+            ),
+            scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
+            softcap=kwargs.get("softcap"),
+            position_bias=_cut_bias(bias, row, queries, keys),
+            offset=_first_place(seen, keys, queries),
+        )
+        if not call.query.shape[2]:
+            outputs.append(query.new_zeros(1, *query.shape[1:3], value.shape[-1]))
+            continue
+        output = session.attention(call)
+        if queries is not None:
+            padded = output.new_zeros(*output.shape[:2], query.shape[2], output.shape[-1])
+            output = padded.index_copy(2, queries, output)
+        outputs.append(output)
+    return torch.cat(outputs).transpose(1, 2).contiguous(), None
+
+
+def _kept_places(
+    seen: _Seen, row: int, queries: int, keys: int
+) -> tuple[Tensor | None, Tensor | None]:
+    """Places of the keys and of the queries that count, None where all do.
+
+    Left out are padding, and room that a static cache holds for keys to come.
+    """
+    first = seen.offset - seen.start
+    end = first + queries
+    keep = None if seen.keep is None else seen.keep[row]
+    if keep is None and (end >= keys or seen.rule is None):
+        return None, None
+    kept = torch.ones(keys, dtype=torch.bool) if keep is None else keep.clone()
+    if seen.rule is not None:
+        kept[end:] = False
+    own = kept[first:end]
+    return torch.nonzero(kept).ravel(), None if own.all() else torch.nonzero(own).ravel()
+
+
+def _first_place(seen: _Seen, keys: Tensor | None, queries: Tensor | None) -> int:
+    """Place of the first query that counts among the keys that do."""
+    first = (
+        seen.offset - seen.start + (int(queries[0]) if queries is not None and len(queries) else 0)
+    )
+    return first if keys is None else int((keys < first).sum())
+
+
+def _cut_bias(
+    bias: Tensor | None, row: int, queries: Tensor | None, keys: Tensor | None
+) -> Tensor | None:
+    if bias is None:
+        return None
+    own = bias[row : row + 1] if len(bias) > 1 else bias
+    own = own if queries is None else own[:, :, queries]
+    return own if keys is None else own[..., keys]
 
 
 def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:
@@ -180,24 +269,27 @@ def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:
         )
 
 
-def _decode(session: _Session, code: Tensor | None, module: Any, length: int) -> Mask:
-    positions = torch.arange(length)
+def _decode(session: _Session, code: Tensor | None, module: Any, uneven: bool) -> _Seen:
     if code is None:
+        if uneven:
+            raise BadInput("Cross-attention (queries and keys of other texts) cannot be captured.")
         causal = bool(getattr(module, "is_causal", False))
-        rule = (lambda queries, keys: keys <= queries) if causal else None
-        return Mask(positions, rule, causal)
+        return _Seen((lambda queries, keys: keys <= queries) if causal else None, causal)
     number = float(code[0, 0, 0, 0])
-    flat = code.dim() == 4 and code.stride(2) == 0 and code.stride(3) == 0
-    if not flat or number != int(number) or not 1 <= number <= len(session.rules):
+    flat = code.dim() == 4 and all(code.shape[i] == 1 or code.stride(i) == 0 for i in (2, 3))
+    constant = flat or bool((code == number).all())  # static caches copy their masks
+    if not constant or number not in session.seen:
         raise BadInput(
             f"{type(module).__name__} changes its attention mask on the way; not supported."
         )
-    rule, causal = session.rules[int(number) - 1]
-    return Mask(positions, rule, causal)
+    seen = session.seen[int(number)]
+    if uneven and seen.rule is None:
+        raise BadInput("Cross-attention (queries and keys of other texts) cannot be captured.")
+    return seen
 
 
 def _active() -> _Session:
     session = _session.get()
     if session is None:
-        raise AttnlimitError("The attnlimit attention only works inside capture and subsample.")
+        raise AttnlimitError("The attnlimit attention only works inside capture and spend.")
     return session

@@ -17,7 +17,7 @@ from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.encode import encode, unwrap
 from attnlimit.models.capture.interface import attention_as
 from attnlimit.models.load.corpora import Corpus
-from attnlimit.models.spend.subsample import subsampled
+from attnlimit.models.spend.spend import spend
 from attnlimit.samplers import Sampler
 
 
@@ -38,9 +38,9 @@ def embed(
         for index, text in enumerate(texts):
             encoded = encode(model, text, truncate=True)
             if sampler is None:
-                context: Any = attention_as(network, attend_dense, encoded.keep)
+                context: Any = attention_as(network, attend_dense)
             else:
-                context = subsampled(model, sampler, seed=seed + index, keep=encoded.keep)
+                context = spend(model, sampler, seed=seed + index)
             with context:
                 hidden = network.base_model(**encoded.inputs).last_hidden_state[0]
             pooled = hidden.mean(0)

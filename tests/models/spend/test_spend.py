@@ -9,16 +9,17 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import BadInput  # noqa: E402
+from attnlimit.models import spend, try_samplers  # noqa: E402
 from attnlimit.models.capture.capture import capture  # noqa: E402
 from attnlimit.models.heads.curves import predict_capture  # noqa: E402
-from attnlimit.models.spend.compare import compare  # noqa: E402
 from attnlimit.models.spend.downstream import classify, embed, retrieved  # noqa: E402
-from attnlimit.models.spend.subsample import subsampled  # noqa: E402
 from attnlimit.samplers import (  # noqa: E402
     Iid,
     Keep,
     SinksAndRecent,
+    Threshold,
     TopK,
+    TopP,
     Window,
     WithoutReplacement,
 )
@@ -41,12 +42,15 @@ EVERYTHING = [
     Window(40, random=0),
     SinksAndRecent(4, 40),
     Keep(TopK(1), sample=100),
+    TopP(1.0),
+    Threshold(1e9),
 ]
 
 
 @pytest.mark.parametrize("sampler", EVERYTHING, ids=repr)
 def test_seeing_every_key_changes_nothing(causal, sampler):
-    found = compare(causal, IDS, sampler, repeats=1)
+    found = try_samplers(causal, IDS, sampler, repeats=1)
+    assert found.mean_keys == found.mean_visible == 20.5
     assert found.hidden_error < 1e-5
     assert found.kl < 1e-6
     assert found.top1 == 1
@@ -54,17 +58,18 @@ def test_seeing_every_key_changes_nothing(causal, sampler):
 
 
 def test_fewer_keys_lose_more_and_weighted_samples_lose_less(causal):
-    errors = [compare(causal, IDS, Iid(n), repeats=4).hidden_error for n in (4, 16, 256)]
+    errors = [try_samplers(causal, IDS, Iid(n), repeats=4).hidden_error for n in (4, 16, 256)]
     assert errors[0] > errors[1] > errors[2]
-    plain = compare(causal, IDS, TopK(12), repeats=1).hidden_error
-    fair = compare(causal, IDS, Keep(TopK(4), sample=8), repeats=4).hidden_error
+    plain = try_samplers(causal, IDS, TopK(12), repeats=1).hidden_error
+    fair = try_samplers(causal, IDS, Keep(TopK(4), sample=8), repeats=4).hidden_error
     assert fair < errors[0]
     assert plain < errors[0]
 
 
-def test_only_the_chosen_layers_are_thinned(causal):
-    all_layers = compare(causal, IDS, Iid(4), repeats=4).hidden_error
-    last = compare(causal, IDS, Iid(4), layers=[-1], repeats=4).hidden_error
+def test_only_the_chosen_heads_are_thinned(causal):
+    all_layers = try_samplers(causal, IDS, Iid(4), repeats=4).hidden_error
+    layer = {(2, head): Iid(4) for head in range(4)}
+    last = try_samplers(causal, IDS, layer, repeats=4).hidden_error
     assert 0 < last < all_layers
 
 
@@ -74,7 +79,7 @@ def test_one_layer_thinned_errs_as_predicted(causal):
     cap = capture(causal, IDS)
     captures = []
     for seed in range(300):
-        with torch.no_grad(), subsampled(causal, sampler, layers=[1], seed=seed):
+        with torch.no_grad(), spend(causal, {(1, 2): sampler}, seed=seed):
             outputs = []
             handle = causal.model.layers[1].self_attn.o_proj.register_forward_pre_hook(
                 lambda m, args, store=outputs: store.append(args[0][0])
@@ -91,26 +96,48 @@ def test_one_layer_thinned_errs_as_predicted(causal):
 
 def test_the_model_is_put_back_as_it_was(causal):
     before = causal.config._attn_implementation
-    with pytest.raises(RuntimeError, match="stop"), subsampled(causal, TopK(3)):
+    with pytest.raises(RuntimeError, match="stop"), spend(causal, TopK(3)):
         raise RuntimeError("stop")
     assert causal.config._attn_implementation == before
 
 
 def test_the_same_seed_gives_the_same_output(causal):
-    runs = [compare(causal, IDS, Iid(8), repeats=1, seed=s).hidden_error for s in (3, 3, 4)]
+    runs = [try_samplers(causal, IDS, Iid(8), repeats=1, seed=s).hidden_error for s in (3, 3, 4)]
     assert runs[0] == runs[1] != runs[2]
 
 
 def test_bad_requests_are_one_sentence(causal):
-    for sampler, message in [
+    for samplers, message in [
         (Iid(), "needs n"),
         ("all", "not a sampler.*al.Sampler"),
         ({(0, 0): 5}, "not a sampler"),
+        ({(3, 0): TopK(2)}, "has 3 layers of 4 heads"),
+        ({2: TopK(2)}, "by .layer, head."),
     ]:
         with pytest.raises(BadInput, match=message):
-            compare(causal, IDS, sampler)
-    with pytest.raises(BadInput, match="layers must name"):
-        compare(causal, IDS, TopK(3), layers=[7])
+            try_samplers(causal, IDS, samplers)
+
+
+def test_a_trial_says_what_was_read_and_how_sure_it_is(causal):
+    found = try_samplers(causal, IDS, Threshold(8), repeats=3)
+    assert 1 <= found.mean_keys < 8
+    assert found.stderr["kl"] > 0
+    assert "keys read; KL" in str(found)
+    assert found.to_frame().loc[0, "kl_stderr"] == found.stderr["kl"]
+    assert np.isnan(try_samplers(causal, IDS, TopK(4), repeats=1).stderr["kl"])
+
+
+def test_padding_changes_nothing(causal):
+    ids = torch.cat([torch.zeros(5, dtype=torch.long), IDS])[None]
+    keep = torch.ones_like(ids)
+    keep[:, :5] = 0
+    padded = {"input_ids": ids, "attention_mask": keep, "position_ids": keep.cumsum(-1) - 1}
+    padded["position_ids"][:, :5] = 0
+    for sampler in (SinksAndRecent(2, 6), Threshold(8)):
+        plain = try_samplers(causal, IDS, sampler, repeats=1)
+        left = try_samplers(causal, padded, sampler, repeats=1)
+        assert left.kl == pytest.approx(plain.kl, rel=1e-3)
+        assert left.mean_keys == plain.mean_keys
 
 
 @pytest.mark.slow

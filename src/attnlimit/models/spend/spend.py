@@ -1,0 +1,114 @@
+"""How does a model run on fewer keys? Each query of each head draws its own, cache or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlimit import checks
+from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_scores, grouped
+from attnlimit.models.capture.encode import unwrap
+from attnlimit.models.capture.interface import Call, attention_as, check_calls
+from attnlimit.models.spend.assign import Samplers, sampler_table
+from attnlimit.montecarlo.sampled import generator_of
+from attnlimit.samplers import Sampler
+
+
+@dataclass
+class Spent:
+    """What a thinned model has read so far; all heads and queries together."""
+
+    queries: int = 0  # of all heads
+    read: int = 0  # keys read
+    visible: int = 0  # keys that dense attention reads
+
+    @property
+    def mean_keys(self) -> float:
+        """Keys read by a query of a head, on average."""
+        return self.read / max(1, self.queries)
+
+    @property
+    def mean_visible(self) -> float:
+        """Keys that a query of a head sees, on average."""
+        return self.visible / max(1, self.queries)
+
+    def __str__(self) -> str:
+        return f"{self.mean_keys:.1f} of {self.mean_visible:.1f} keys read by each query"
+
+
+@contextmanager
+def spend(model: Any, samplers: Samplers, *, seed: int = 0) -> Iterator[Spent]:
+    """Make a model's attention read only sampled keys inside the `with` block.
+
+    Forward passes and `model.generate` both work: with a cache, in batches, with padding. What a
+    sequence draws depends on the seed and on how many passes ran before in the block, not on the
+    other sequences of its batch.
+
+    Parameters
+    ----------
+    model : LoadedModel or transformers model
+    samplers : Sampler, mapping or plan
+        Every query of every head draws for itself, among the keys it sees. Or a mapping from
+        (layer, head) to samplers, or a plan that has one; heads that are not in it stay dense.
+
+    Yields
+    ------
+    Spent
+        How many keys were read, so far.
+    """
+    network, _ = unwrap(model)
+    table = sampler_table(network, samplers)
+    root = checks.count(seed, "seed", smallest=0)
+    spent = Spent()
+
+    def attention(call: Call) -> Tensor:
+        number = (session.calls - 1) // len(table)  # of the forward pass
+        chance = np.random.SeedSequence([root, number, call.layer])
+        return attend_sampled(call, table[call.layer], generator_of(chance), spent)
+
+    with attention_as(network, attention) as session:
+        yield spent
+    passes, left = divmod(session.calls, len(table))
+    check_calls(network, len(table) if passes and not left else session.calls)
+
+
+def attend_sampled(
+    call: Call,
+    samplers: Sequence[Sampler | None],
+    generator: torch.Generator,
+    spent: Spent | None = None,
+) -> Tensor:
+    """Outputs (1, H, n, d_v) of a layer whose heads read sampled keys, or all where None is."""
+    heads, length = call.query.shape[1:3]
+    tally = Spent() if spent is None else spent
+    if all(sampler is None for sampler in samplers):
+        seen = int(call.mask.visible(call.places()).sum()) * heads
+        tally.read, tally.visible = tally.read + seen, tally.visible + seen
+        tally.queries += heads * length
+        return attend_dense(call)
+    groups: dict[Sampler | None, list[int]] = {}
+    for head, sampler in enumerate(samplers):
+        groups.setdefault(sampler, []).append(head)
+    values = grouped(call.value[0], heads)
+    step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
+    outputs = []
+    for start in range(0, length, step):
+        rows = slice(start, start + step)
+        scores = call_scores(call, rows)
+        tally.queries += scores.shape[0] * scores.shape[1]
+        tally.visible += int((scores > -torch.inf).sum())
+        for sampler, members in groups.items():
+            if sampler is not None:
+                seen_scores = scores[members]
+                scores[members] = seen_scores + sampler.draw(
+                    seen_scores, call.places(rows), generator
+                )
+        tally.read += int((scores > -torch.inf).sum())
+        outputs.append(torch.softmax(scores, -1) @ values)
+    return torch.cat(outputs, dim=1)[None]
