@@ -10,13 +10,8 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec
-from attnlimit.reproduce.experiment import Config, Experiment, Shard, halve_draws
-
-
-def shards(config: Config):
-    """Lazily: a million of them must not sit in memory."""
-    for index in range(config["shards"]):
-        yield {**config.get("shard", {}), "number": index, "draws": config.get("draws", 4)}
+from attnlimit.reproduce.drawn import DrawnExperiment
+from attnlimit.reproduce.experiment import Config, Shard
 
 
 def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
@@ -40,31 +35,31 @@ def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
     return pd.DataFrame({"number": shard["number"], "value": draws})
 
 
-def combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-    return rows.groupby("number", as_index=False)["value"].sum()
+class Faulty(DrawnExperiment):
+    """Numbers drawn by shards that fail, die or starve on request."""
+
+    name = "faulty"
+    title = "Faults on request"
+
+    def config(self, paper: bool) -> Config:
+        return {"shards": 10} | json.loads(os.environ.get("FAULTY", "{}"))
+
+    def shards(self, config: Config):
+        """Lazily: a million of them must not sit in memory."""
+        for index in range(config["shards"]):
+            yield {**config.get("shard", {}), "number": index, "draws": config.get("draws", 4)}
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        return compute(shard, seed)
+
+    def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
+        return rows.groupby("number", as_index=False)["value"].sum()
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return curves
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        return FigureSpec(self.title, (), 1, "")
 
 
-def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    return curves
-
-
-def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    return FigureSpec("Faults on request", (), 1, "")
-
-
-def config(paper: bool) -> Config:
-    return {"seed": 0, "shards": 10} | json.loads(os.environ.get("FAULTY", "{}"))
-
-
-EXPERIMENT = Experiment(
-    "faulty",
-    "Faults on request",
-    config,
-    shards,
-    compute,
-    combine,
-    figure,
-    table,
-    split=halve_draws,
-    module="faulty",
-)
+EXPERIMENT = Faulty()

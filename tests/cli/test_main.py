@@ -21,10 +21,9 @@ def small(monkeypatch):
     from attnlimit.reproduce import clt
 
     def config(paper):
-        return {"seed": 0, "horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10}
+        return {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10}
 
-    experiment = clt.EXPERIMENT.__class__(**{**clt.EXPERIMENT.__dict__, "config": config})
-    monkeypatch.setattr(clt, "EXPERIMENT", experiment)
+    monkeypatch.setattr(clt.EXPERIMENT, "config", config)
 
 
 def test_help_and_version(capsys):

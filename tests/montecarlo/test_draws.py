@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from attnlimit.reproduce import load
-from attnlimit.reproduce.experiment import halve_draws
 
 SMALLER = {
     "gaussian": {"n": [60, 130], "scales": [5.0]},
@@ -34,6 +33,7 @@ def test_parts_of_a_shard_are_the_shard(experiment, shard):
         seed = np.random.SeedSequence(0, spawn_key=(3,), n_children_spawned=first)
         return experiment.compute(shard | {"first": first, "draws": draws}, seed)
 
-    assert experiment.split is halve_draws
+    first, second = experiment.split(shard | {"draws": 6})
+    assert (first["draws"], second["first"], second["draws"]) == (3, 3, 3)
     parts = pd.concat([rows(0, 3), rows(3, 1), rows(4, 2)], ignore_index=True)
     pd.testing.assert_frame_equal(rows(0, 6), parts, check_exact=True)

@@ -217,7 +217,7 @@ def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path, executor):
         "import faulty\nfrom pathlib import Path\nfrom attnlimit.runs import *\n"
         "if __name__ == '__main__':\n"
         "    try:\n"
-        "        execute(faulty.EXPERIMENT, faulty.config(False), Path('runs'),"
+        "        execute(faulty.EXPERIMENT, faulty.EXPERIMENT.configured(), Path('runs'),"
         f" executor={executor})\n"
         "    except Interrupted as error:\n        print(error)\n"
     )

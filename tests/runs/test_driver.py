@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,7 +153,7 @@ def test_a_poisoned_shard_is_set_aside_after_three_tries(tmp_path):
 def test_a_shard_that_was_set_aside_is_tried_by_the_next_run(tmp_path, monkeypatch):
     with pytest.raises(ShardsSetAside):
         faulty_run(tmp_path, shard={"raises": [2]})
-    monkeypatch.setattr(faulty, "EXPERIMENT", replace(faulty.EXPERIMENT, compute=_draws_only))
+    monkeypatch.setattr(faulty.EXPERIMENT, "compute", _draws_only)
     folder = faulty_run(tmp_path, shard={"raises": [2]})
     assert folder.finished
     assert not (folder.path / "failures.json").exists()
@@ -173,7 +172,7 @@ def test_bad_input_stops_at_once_with_its_own_sentence(tmp_path, monkeypatch):
         tried.append(shard)
         raise BadInput("The text has one token.")
 
-    monkeypatch.setattr(faulty, "EXPERIMENT", replace(faulty.EXPERIMENT, compute=refuse))
+    monkeypatch.setattr(faulty.EXPERIMENT, "compute", refuse)
     with pytest.raises(BadInput, match=r"^The text has one token\.$"):
         faulty_run(tmp_path)
     assert len(tried) == 1
@@ -189,7 +188,7 @@ def test_too_little_memory_splits_the_shard_and_changes_no_bit(tmp_path, monkeyp
             raise MemoryError
         return faulty.compute(shard, seed)
 
-    monkeypatch.setattr(faulty, "EXPERIMENT", replace(faulty.EXPERIMENT, compute=starved))
+    monkeypatch.setattr(faulty.EXPERIMENT, "compute", starved)
     said = messages_of(faulty_run, tmp_path / "starved", draws=7)
     folder = next((tmp_path / "starved").glob("faulty-*"))
     assert contents(RunFolder(folder)) == quiet
@@ -202,7 +201,7 @@ def test_what_cannot_be_split_any_further_is_set_aside(tmp_path, monkeypatch):
     def starved(shard, seed):
         raise MemoryError
 
-    monkeypatch.setattr(faulty, "EXPERIMENT", replace(faulty.EXPERIMENT, compute=starved))
+    monkeypatch.setattr(faulty.EXPERIMENT, "compute", starved)
     with pytest.raises(ShardsSetAside, match="2 of 2 shards"):
         faulty_run(tmp_path, shards=2, draws=3)
 

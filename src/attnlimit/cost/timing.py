@@ -292,8 +292,8 @@ def time_driver(ids: int) -> Timing:
         shards=lambda config: ({"ids": numbers} for _ in range(shards)),
         compute=lambda shard, seed: pd.DataFrame(),
         combine=lambda config, rows: rows,
-        figure=None,  # type: ignore[arg-type]
-        table=None,  # type: ignore[arg-type]
+        figure=None,
+        table=None,
     )
     content = to_parquet(pd.DataFrame({"number": [0.0]}))
     found = []

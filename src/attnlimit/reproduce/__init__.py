@@ -1,47 +1,7 @@
-"""Every table and figure of the papers, by name; a new one is one file and one line here."""
+"""Every table and figure of both papers and ours, by name: one file an experiment on one base."""
 
-from __future__ import annotations
-
-from dataclasses import replace
-from importlib import import_module
-
-from attnlimit.errors import BadInput
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.registry import EXPERIMENTS, load
+from attnlimit.reproduce.result import Result, run
 
-# name -> module whose EXPERIMENT it is; imported only when asked for.
-EXPERIMENTS: dict[str, str] = {
-    "gaussian": "attnlimit.reproduce.gaussian",
-    "sphere": "attnlimit.reproduce.sphere",
-    "uniform": "attnlimit.reproduce.uniform",
-    "hardmax": "attnlimit.reproduce.hardmax",
-    "clt": "attnlimit.reproduce.clt",
-    "heavy": "attnlimit.reproduce.heavy",
-    "model": "attnlimit.reproduce.model",
-    "heads": "attnlimit.reproduce.heads",
-    "bert": "attnlimit.reproduce.bert",
-    "window": "attnlimit.reproduce.window",
-    "longdoc": "attnlimit.reproduce.longdoc",
-    "downstream": "attnlimit.reproduce.downstream",
-    "downstream-by-horizon": "attnlimit.reproduce.downstream_by_horizon",
-    "tsne": "attnlimit.reproduce.tsne",
-    "sparse-curves": "attnlimit.reproduce.sparse.curves",
-    "sparse-alignment": "attnlimit.reproduce.sparse.alignment",
-    "sparse-capacity": "attnlimit.reproduce.sparse.capacity",
-    "sparse-separation": "attnlimit.reproduce.sparse.separation",
-    "sparse-phase": "attnlimit.reproduce.sparse.phase",
-    "sparse-length": "attnlimit.reproduce.sparse.length",
-    "sparse-check": "attnlimit.reproduce.sparse.check",
-    "sparse-digits": "attnlimit.reproduce.sparse.digits",
-    "sparse-documents": "attnlimit.reproduce.sparse.documents",
-}
-
-__all__ = ["EXPERIMENTS", "Config", "Experiment", "Shard", "load"]
-
-
-def load(name: str) -> Experiment:
-    """Return the experiment called `name`."""
-    if name not in EXPERIMENTS:
-        raise BadInput(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
-    experiment = import_module(EXPERIMENTS[name]).EXPERIMENT
-    assert isinstance(experiment, Experiment)
-    return replace(experiment, module=EXPERIMENTS[name])
+__all__ = ["EXPERIMENTS", "Config", "Experiment", "Result", "Shard", "load", "run"]

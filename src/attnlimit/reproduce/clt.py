@@ -11,7 +11,7 @@ from attnlimit.head import Head
 from attnlimit.montecarlo.independent import integrated_errors
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard, halve_draws
-from attnlimit.reproduce.groups import groups
+from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.temperatures import grid
 from attnlimit.tokens import Gaussian
 

@@ -1,72 +1,126 @@
-"""What is an experiment? Work cut into shards, whose rows combine into curves and a figure."""
+"""What is an experiment? Work cut into shards, whose rows become curves, a table and a figure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from attnlimit.errors import BadInput
 from attnlimit.report.spec import FigureSpec
-from attnlimit.runs.experiment import Config, Shard, halve_draws, whole
+from attnlimit.reproduce.compare import COMPARED, agreement, with_z
+from attnlimit.runs.experiment import Config, Shard, halve_draws
 
 __all__ = ["Config", "Experiment", "Shard", "halve_draws"]
 
 
-def no_remarks(config: Config, curves: pd.DataFrame) -> list[str]:
-    """Return the remarks of an experiment that has none."""
-    return []
-
-
-@dataclass(frozen=True)
 class Experiment:
-    """One table and figure, as functions of a JSON-able configuration.
+    """One table and figure of a JSON-able configuration, in a file of its own.
 
-    Attributes
-    ----------
-    name, title : str
-        What the user types, and one line for `--list`.
-    config : callable
-        `config(paper)` is the full configuration, `"seed"` included; `paper` asks for the
-        paper's sizes instead of about two minutes on two cores.
-    shards : callable
-        `shards(config)` cuts the work into JSON-able dictionaries of a few seconds to a minute
-        each. A shard may carry `"stream"`: shards of one stream get the same seed, which is how
-        temperatures share their random numbers; without it the shard's index is its stream.
-    compute : callable
-        `compute(shard, seed)` returns the shard's rows and depends on nothing else.
-    combine : callable
-        `combine(config, rows)` turns the rows of all shards, in the order of the shards with
-        their index in the column `shard`, into the rows of `curves.parquet`.
-    figure, table : callable
-        `figure(config, curves)` describes the picture, `table(config, curves)` what is printed.
-    remarks : callable
-        Sentences printed under the table.
-    split : callable, optional
-        `split(shard)` cuts a shard that found too little memory into smaller ones whose rows, one
-        after the other, are its own; an empty list where it cannot be cut. See `halve_draws`.
-    schemas : mapping, optional
-        Types of the tables that `combine` returns, for an experiment that leaves several.
-    module : str
-        Where `EXPERIMENT` can be imported from, for experiments that are not in the registry.
+    A file has one subclass and ends with ``EXPERIMENT = ItsClass()``. It must give `name` (what the
+    user types), `title` (one line), `config`, `shards`, `compute` and `figure`; the rest has
+    defaults. Rows that have the columns `predicted`, `measured` and `stderr` are compared by them.
     """
 
     name: str
     title: str
-    config: Callable[[bool], Config]
-    shards: Callable[[Config], Iterable[Shard]]
-    compute: Callable[[Shard, np.random.SeedSequence], pd.DataFrame]
-    combine: Callable[[Config, pd.DataFrame], pd.DataFrame | Mapping[str, pd.DataFrame]]
-    figure: Callable[[Config, pd.DataFrame], FigureSpec]
-    table: Callable[[Config, pd.DataFrame], pd.DataFrame]
-    remarks: Callable[[Config, pd.DataFrame], list[str]] = no_remarks
-    split: Callable[[Shard], list[Shard]] = whole
-    schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
     module: str = ""
+    schemas: Mapping[str, pa.Schema] = MappingProxyType({})
+
+    def __init__(self, *parts: Any, **named: Any) -> None:
+        """Take functions instead of methods, until every experiment is a class."""
+        names = [
+            "name",
+            "title",
+            "config",
+            "shards",
+            "compute",
+            "combine",
+            "figure",
+            "table",
+            "remarks",
+            "split",
+        ]
+        for name, part in {**dict(zip(names, parts, strict=False)), **named}.items():
+            if part is not None and part != "":
+                setattr(self, name, part)
+
+    def config(self, paper: bool) -> Config:
+        """Return every setting but the seed; `paper` asks for the paper's sizes.
+
+        Otherwise for about two minutes on two cores.
+        """
+        raise NotImplementedError
+
+    def shards(self, config: Config) -> Iterable[Shard]:
+        """Cut the work into JSON-able dictionaries of a few seconds to a minute each.
+
+        A shard may carry `"stream"`: shards of one stream get the same seed, which is how
+        temperatures share their random numbers; without it the shard's index is its stream.
+        """
+        raise NotImplementedError
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Return the shard's rows, which depend on nothing else."""
+        raise NotImplementedError
+
+    def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
+        """Turn the rows of all shards, their index in the column `shard`, into `curves.parquet`."""
+        return rows.drop(columns="shard")
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Return what is printed; by default every row that was measured."""
+        return with_z(curves.dropna(subset=["measured"]))
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """Describe the picture."""
+        raise NotImplementedError
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """Sentences under the table; by default how well predictions and measurements agree."""
+        return [agreement(curves)] if set(COMPARED) <= set(curves) else []
+
+    def split(self, shard: Shard) -> list[Shard]:
+        """Cut a shard that found too little memory; by default it cannot be cut.
+
+        The rows of the parts, one after the other, are those of the shard.
+        """
+        return []
 
     @property
     def path(self) -> str:
-        """Where workers find it."""
-        return f"{self.module}:EXPERIMENT"
+        """Where workers find it: the module, or the user's own file, that has `EXPERIMENT`."""
+        return f"{self.module or type(self).__module__}:EXPERIMENT"
+
+    def configured(
+        self,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        paper: bool = False,
+        seed: int = 0,
+    ) -> Config:
+        """Return the full configuration, with some settings replaced by others of their kind."""
+        config = self.config(paper)
+        for key, value in (overrides or {}).items():
+            if key not in config:
+                raise BadInput(
+                    f"{self.name} has no setting {key!r}; it has {', '.join(sorted(config))}."
+                )
+            if not _alike(value, config[key]):
+                raise BadInput(f"{key} must be like {config[key]!r}, got {value!r}.")
+        return config | dict(overrides or {}) | {"seed": seed}
+
+
+def _alike(value: Any, default: Any) -> bool:
+    """Whether a value can stand where `default` does; anything may where that is nothing."""
+    if isinstance(default, list) and isinstance(value, list):
+        return bool(value) and all(any(_alike(one, other) for other in default) for one in value)
+    return (
+        default is None
+        or type(value) is type(default)
+        or (type(value) is int and type(default) is float)
+    )

@@ -10,7 +10,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard, halve_draws
-from attnlimit.reproduce.groups import groups
+from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.temperatures import grid
 from attnlimit.theory import best_temperature, hardmax_error, schedule_error
 from attnlimit.tokens import Cube, Gaussian, Sphere, Tokens

@@ -14,7 +14,7 @@ from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.independent import integrated_errors
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard, halve_draws
-from attnlimit.reproduce.groups import groups
+from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.temperatures import grid
 from attnlimit.theory import gaussian_law, pointwise_error
 from attnlimit.tokens import Gaussian, Laplace

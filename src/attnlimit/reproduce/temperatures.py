@@ -22,7 +22,7 @@ from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.groups import groups
+from attnlimit.reproduce.rows import groups
 from attnlimit.theory import horizon, predict
 from attnlimit.tokens import Gaussian, Sphere, Tokens
 

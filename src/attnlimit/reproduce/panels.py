@@ -1,0 +1,62 @@
+"""How is a prediction drawn beside its measurement? A line, and points with error bars."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.report.spec import Series
+from attnlimit.reproduce.rows import groups
+
+TOKENS = "number of tokens n"
+BARS = 2.0
+DRAWN = "lines: predicted; points: measured, 2 standard errors"
+
+
+def points(
+    rows: pd.DataFrame,
+    x: str = "n",
+    y: str = "measured",
+    stderr: str = "stderr",
+    label: str | None = None,
+    group: str | None = None,
+) -> Series:
+    """Draw what was measured, with bars of two standard errors where the rows have them."""
+    shown = rows[rows[y].notna()]
+    bars = BARS * shown[stderr] if stderr in shown else None
+    return Series(shown[x], shown[y], "points", label, label if group is None else group, bars)
+
+
+def pair(
+    rows: pd.DataFrame,
+    x: str = "n",
+    label: str | None = None,
+    group: str | None = None,
+    *,
+    predicted: str = "predicted",
+    measured: str = "measured",
+    stderr: str = "stderr",
+) -> list[Series]:
+    """Draw a line of predictions and, in its colour, points of measurements."""
+    colour = label if group is None else group
+    ordered = rows.sort_values(x, kind="stable")
+    line = Series(ordered[x], ordered[predicted], "line", label, colour)
+    return [line, points(ordered, x, measured, stderr, group=colour)]
+
+
+def against(rows: pd.DataFrame, by: str, names: Mapping[Any, str]) -> list[Series]:
+    """Draw measurements against predictions, coloured by a column, and where they are equal."""
+    ends = np.array([rows["measured"].min() * 0.9, rows["measured"].max() * 1.1])
+    return [
+        Series(ends, ends, "dotted", "equal", "equal"),
+        *(points(part, "predicted", label=names[key]) for key, part in groups(rows, by)),
+    ]
+
+
+def wrapped(caption: str, panels: int = 2) -> str:
+    """Break a caption into lines that fit under this many panels."""
+    return "\n".join(textwrap.wrap(caption, 62 * panels))
