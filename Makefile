@@ -41,8 +41,9 @@ browser: $(INSTALLED)
 fuzz: $(INSTALLED)
 	ATTNLIMIT_FUZZ=100000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --hypothesis-show-statistics
 
+# Ratios to honest baselines: one table, and report/bench.json. `python -m benchmarks theory` runs one suite.
 bench: $(INSTALLED)
-	$(BIN)/attnlimit bench theory
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV) report build dist .pytest_cache .mypy_cache .ruff_cache

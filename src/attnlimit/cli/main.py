@@ -22,7 +22,6 @@ COMMANDS = (
     "attnlimit.cli.reproduce",
     "attnlimit.cli.runs",
     "attnlimit.cli.cluster",
-    "attnlimit.cli.bench",
     "attnlimit.cli.cost",
     "attnlimit.cli.models",
     "attnlimit.cli.tokens",

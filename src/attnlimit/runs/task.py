@@ -6,15 +6,14 @@ import json
 import time
 import traceback
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import torch
 
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.runs.experiment import find
 from attnlimit.tables import to_parquet
+from attnlimit.threads import one_thread
 
 FaultKind = Literal["input", "error", "memory", "died"]
 
@@ -83,25 +82,13 @@ def compute(task: Task) -> Outcome:
     on how many cores there are. Cores are used by doing several tasks at once.
     """
     started = time.perf_counter()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with _thread_pools().limit(limits=1):
+        with one_thread():
             rows = find(task.experiment).compute(json.loads(task.shard), task.seed())
             content = to_parquet(rows)
     except Exception as error:
         return Outcome(task, seconds=time.perf_counter() - started, fault=_fault(error))
-    finally:
-        torch.set_num_threads(before)
     return Outcome(task, content, time.perf_counter() - started)
-
-
-@lru_cache(maxsize=1)
-def _thread_pools() -> Any:
-    import scipy.linalg  # noqa: F401  (loads the linear algebra whose threads are to be limited)
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
 
 
 def _fault(error: Exception) -> Fault:

@@ -1,4 +1,4 @@
-"""What does a shard cost that has nothing to do? An experiment for `attnlimit bench scale`."""
+"""What does a shard cost that has nothing to do? An experiment for the suite `scale`."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ EXPERIMENT = Experiment(
     _combine,
     _figure,
     _table,
-    module="attnlimit.cli.empty_shards",
+    module="benchmarks.empty_shards",
 )

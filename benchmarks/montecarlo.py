@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,9 +15,10 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce.temperatures import grid, paper_head
+from attnlimit.threads import one_thread
 from attnlimit.tokens import Gaussian
+from benchmarks.row import Row, core_seconds
 
-Row = tuple[str, float, float, float, float]
 SIZES = grid(1000, 30000, 12)
 SCALES = (1.0, 20.0, 50.0)
 DRAWS = 60
@@ -27,21 +27,17 @@ CHEAP = 2500
 DIM = 50
 
 
-def bench_montecarlo() -> list[Row]:
+def run() -> list[Row]:
     """Throughput in (query, key) pairs, and cost for the same standard error.
 
     One thread, and seconds of processor time: other work on the machine then hardly matters.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         rows = [_throughput()]
         plain_seconds = _plain_seconds()
         for scale in SCALES:
             rows.extend(_cost(scale, plain_seconds))
         return rows
-    finally:
-        torch.set_num_threads(before)
 
 
 def _throughput() -> Row:
@@ -51,22 +47,14 @@ def _throughput() -> Row:
     tilts = torch.randn(2, queries, DIM, generator=generator)
     tokens = torch.randn(2, keys, DIM, generator=generator)
     sizes = [keys // 4, keys // 2, keys]
-    ours = _pace(lambda: list(prefix_outputs(tilts, tokens, sizes, [queries] * 3)))
+    ours = core_seconds(lambda: list(prefix_outputs(tilts, tokens, sizes, [queries] * 3)), 5)
     stacked = tokens[:, None]
-    fused = _pace(lambda: scaled_dot_product_attention(tilts[:, None], stacked, stacked, scale=1.0))
+    fused = core_seconds(
+        lambda: scaled_dot_product_attention(tilts[:, None], stacked, stacked, scale=1.0), 5
+    )
     pairs = 2 * queries * keys
-    name = "engine, pairs/s against torch's fused attention on the same shapes"
-    return name, pairs / ours, pairs / fused, fused / ours, 0.8
-
-
-def _pace(work: Callable[[], object], repeats: int = 5) -> float:
-    """Shortest time of several, the first one left out."""
-    times = []
-    for _ in range(repeats):
-        start = time.process_time()
-        work()
-        times.append(time.process_time() - start)
-    return min(times[1:])
+    name = "engine, against torch's fused attention on the same shapes"
+    return Row(name, pairs / ours, pairs / fused, 0.8, "pairs/s", larger=True)
 
 
 def _plain_mean(tokens: Tensor, score: Tensor, value: Tensor) -> Tensor:
@@ -112,21 +100,13 @@ def _cost(scale: float, plain_seconds: float) -> list[Row]:
     log_n -= log_n.mean()
     our_slope = seconds * DRAWS * fit_rate(curve).stderr ** 2 / 0.01**2
     plain_slope = plain_seconds * (spread / 2) ** 2 / (log_n**2).sum() / 0.01**2
+    at_worst = (
+        f"scale {scale:g}: to E|m_n - m|² ± 1 %, worst n ({sizes[worst]}), against a plain loop"
+    )
+    to_slope = f"scale {scale:g}: to slope ± 0.01, against a plain loop"
     return [
-        (
-            f"scale {scale:g}: seconds to E|m_n - m|² ± 1 %, worst n ({sizes[worst]})",
-            float(ours[worst]),
-            float(plain[worst]),
-            float(plain[worst] / ours[worst]),
-            20.0,
-        ),
-        (
-            f"scale {scale:g}: seconds to slope ± 0.01",
-            our_slope,
-            float(plain_slope),
-            float(plain_slope / our_slope),
-            20.0,
-        ),
+        Row(at_worst, float(ours[worst]), float(plain[worst]), 20),
+        Row(to_slope, our_slope, float(plain_slope), 20),
     ]
 
 

@@ -14,34 +14,22 @@ from attnlimit.errors import NotConverged
 from attnlimit.sparse.law.features import attention_points
 from attnlimit.sparse.law.readout import learning_curve, readout
 from attnlimit.sparse.task import SparseTask
+from benchmarks.row import Row, wall_seconds
 
-Row = tuple[str, float, float, float, float]
 TASK = SparseTask(10, 1, 5.0, 0.5)
 ACCURACY = 1e-4
 
 
-def bench_sparse(settings: int = 25) -> list[Row]:
-    """Rows of (what, measured seconds, baseline seconds, ratio, target ratio)."""
+def run(settings: int = 25) -> list[Row]:
+    """Return the rows of this suite."""
     one = _median_readout(settings)
     three = _curves()
     ours, research = _against_research_code()
     return [
-        (f"one logistic readout, median of {settings}, against 0.3 s", one, 0.3, 0.3 / one, 1.0),
-        ("theory of sparse-curves, 3 models x 20 alpha, against 10 s", three, 10, 10 / three, 1.0),
-        (
-            "logistic readout, against quad around minimize_scalar at 1e-4",
-            ours,
-            research,
-            research / ours,
-            50.0,
-        ),
+        Row(f"one logistic readout, median of {settings}, against 0.3 s", one, 0.3, 1),
+        Row("theory of sparse-curves, 3 models x 20 alpha, against 10 s", three, 10, 1),
+        Row("logistic readout, against quad around minimize_scalar at 1e-4", ours, research, 50),
     ]
-
-
-def _clock(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def _median_readout(settings: int) -> float:
@@ -69,7 +57,7 @@ def _median_readout(settings: int) -> float:
         ) -> object:
             return readout(task, alpha, cosine=cosine, sharpness=sharpness, ridge=ridge)
 
-        times.append(_clock(solve))
+        times.append(wall_seconds(solve))
     return float(np.median(times))
 
 
@@ -80,7 +68,7 @@ def _curves() -> float:
         for model in ("attention", "pooled", "vectorized"):
             learning_curve(TASK, alphas, model, cosine=0.95, sharpness=1.0, ridge=1e-5)
 
-    return _clock(solve)
+    return wall_seconds(solve)
 
 
 def _against_research_code() -> tuple[float, float]:
@@ -89,7 +77,7 @@ def _against_research_code() -> tuple[float, float]:
     readout(TASK, alpha, "pooled", ridge=ridge)
     repeats = 20
     ours = (
-        _clock(lambda: [readout(TASK, alpha, "pooled", ridge=ridge) for _ in range(repeats)])
+        wall_seconds(lambda: [readout(TASK, alpha, "pooled", ridge=ridge) for _ in range(repeats)])
         / repeats
     )
     start = time.perf_counter()

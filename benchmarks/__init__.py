@@ -1,0 +1,1 @@
+"""Speed and memory of attnlimit, as ratios to honest baselines of the same run."""

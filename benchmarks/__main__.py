@@ -1,0 +1,66 @@
+"""`python -m benchmarks [SUITE ...]`: every ratio in one table, and in one JSON file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import attnlimit
+from benchmarks.row import Row
+
+SUITES = ("startup", "theory", "montecarlo", "models", "sparse", "scale")
+
+
+def main() -> int:
+    """Run the suites asked for; the exit code says whether every target was met."""
+    asked = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    asked.add_argument(
+        "suites", nargs="*", choices=[*SUITES, []], metavar=f"{{{','.join(SUITES)}}}"
+    )
+    asked.add_argument("--json", type=Path, default=Path("report/bench.json"), help="Where to.")
+    given = asked.parse_args()
+    found: list[tuple[str, Row]] = []
+    for suite in given.suites or SUITES:
+        print(f"{suite} ...", file=sys.stderr, flush=True)
+        rows: list[Row] = import_module(f"benchmarks.{suite}").run()
+        found += [(suite, row) for row in rows]
+    write(found, given.json)
+    show(found)
+    return 0 if all(row.ratio >= row.target for _, row in found) else 1
+
+
+def write(found: list[tuple[str, Row]], path: Path) -> None:
+    """Write the rows, with what they were measured on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    machine = {"machine": platform.machine(), "python": platform.python_version()}
+    rows = [
+        {"suite": suite, **vars(row), "ratio": row.ratio, "met": row.ratio >= row.target}
+        for suite, row in found
+    ]
+    said = {"attnlimit": attnlimit.__version__, **machine, "rows": rows}
+    path.write_text(json.dumps(said, indent=1) + "\n")
+
+
+def show(found: list[tuple[str, Row]]) -> None:
+    """Print the rows as one table."""
+    table = Table(header_style="bold")
+    for name in ("suite", "what", "measured", "baseline", "ratio", "target", "met"):
+        right = name in ("measured", "baseline", "ratio", "target")
+        table.add_column(name, justify="right" if right else "left")
+    for suite, row in found:
+        numbers = (f"{row.measured:.3g} {row.unit}", f"{row.baseline:.3g} {row.unit}")
+        met = "yes" if row.ratio >= row.target else "no"
+        table.add_row(suite, row.what, *numbers, f"{row.ratio:.3g}", f"{row.target:.3g}", met)
+    console = Console(highlight=False)
+    (console if console.is_terminal else Console(highlight=False, width=160)).print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""How fast are real models? Predicted curves against forward passes and against Monte Carlo."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from attnlimit.models import capture, delta_curves, load, wikipedia
+from attnlimit.models.heads.draws import replicate_errors
+from attnlimit.theory.law.population import population_law
+from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
+
+COUNTS = [16, 23, 32, 45, 64, 91, 128, 181, 256, 384]
+REPLICATES = 500
+LONG = 4096
+ALLOWED_GB = 6.0
+
+
+def run() -> list[Row]:
+    """Return the rows of this suite."""
+    (gigabytes,) = fresh("from benchmarks.models import long_capture; long_capture()")
+    model = load("minilm")
+    assert model.tokenizer is not None
+    text = wikipedia()["Anarchism"].text
+    ids = model.tokenizer(text, truncation=True, max_length=512)["input_ids"]
+    captured = capture(model, ids)
+    model.model.set_attn_implementation("eager")
+    batch = torch.tensor([ids])
+
+    def forward() -> None:
+        with torch.no_grad():
+            model.model(input_ids=batch)
+
+    def exact() -> None:
+        for head in captured:
+            population_law(head.scores(), head.v, COUNTS)
+
+    def monte_carlo() -> None:  # one head in six, scaled below: heads cost the same
+        rng = np.random.default_rng(0)
+        for head in list(captured)[::6]:
+            for n in COUNTS:
+                replicate_errors(head, ["mean"], n, REPLICATES, rng)
+
+    passes = wall_seconds(forward, 5)
+    delta = wall_seconds(lambda: delta_curves(captured, COUNTS), 5)
+    every_n = wall_seconds(exact, 2)
+    drawn = 6 * wall_seconds(monte_carlo)
+    return [
+        Row("delta curves, all heads, against one eager pass", delta, passes, 1 / 3),
+        Row("exact curves, all heads, against one eager pass", every_n, passes, 1 / 40),
+        Row("delta curves, against 500 replicates at 10 n", delta, drawn, 100),
+        Row("SmolLM2 capture at 4096 tokens, against 6 GB", gigabytes, ALLOWED_GB, 1, "GB"),
+    ]
+
+
+def long_capture() -> None:
+    """Capture SmolLM2 on a 4096-token article, with every head's influence; print its peak GB."""
+    model = load("smollm2")
+    assert model.tokenizer is not None
+    ids = model.tokenizer(wikipedia()["Anarchism"].text, verbose=False)["input_ids"][:LONG]
+    delta_curves(capture(model, ids), [256])
+    print(peak_megabytes() / 1e3)

@@ -1,0 +1,47 @@
+"""How fast is theory? The exact law against brute force, and a whole grid of predictions."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+import attnlimit as al
+from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
+
+GRID_SECONDS = 10.0
+GRID_MEGABYTES = 500.0
+SCALES = np.geomspace(0.05, 50, 12)
+SIZES = np.unique(np.geomspace(1000, 30_000, 12).astype(int))
+
+
+def run() -> list[Row]:
+    """Return the rows of this suite."""
+    seconds, megabytes = fresh("from benchmarks.theory import predict_grid; predict_grid()")
+    head, tokens = al.Head(0.7 * np.eye(50)), al.Gaussian(dim=50, variance=0.1)
+    x = np.ones(50)
+    generator = np.random.default_rng(0)
+    exact = wall_seconds(lambda: al.pointwise_error(head, tokens, x, [10**9]), 20)
+    last = wall_seconds(lambda: al.pointwise_error(head, tokens, x, [10**12]), 20)
+    brute = wall_seconds(lambda: head(x, tokens.sample(10**6, generator)), 3)
+    law = "exact pointwise law at n ="
+    return [
+        Row(f"{law} 10^9, against one draw of 10^6 tokens", exact, brute, 100),
+        Row(f"{law} 10^12, against 10^9", last, exact, 0.5),
+        Row("12 horizons x 12 n, three statistics, d = 50, against 10 s", seconds, GRID_SECONDS, 1),
+        Row("peak memory of that process, against 500 MB", megabytes, GRID_MEGABYTES, 1, "MB"),
+    ]
+
+
+def predict_grid() -> None:
+    """Predict every statistic at 12 horizons and 12 n; print seconds and megabytes."""
+    generator = np.random.default_rng(42)
+    query, key, value = (generator.standard_normal((50, 50)) / np.sqrt(50) for _ in range(3))
+    tokens = al.Gaussian(dim=50, variance=0.1)
+    start = time.perf_counter()
+    for scale in SCALES:
+        root = np.sqrt(scale)
+        head = al.Head.from_projections(root * query, root * key, value)
+        for statistic in ("mean", "covariance", "pointwise"):
+            al.predict(head, tokens, statistic, SIZES)
+    print(time.perf_counter() - start, peak_megabytes())

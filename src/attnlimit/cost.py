@@ -1,0 +1,247 @@
+"""How long and how much memory will planning or measuring a model take? Counts times rates.
+
+Counts are formulas that tests hold to what is really done; what one unit takes is timed here, on
+one core, at small sizes (docs/scale.md has the formulas, and how well they do). N is the context,
+d the dimension of a head, J the nodes of the exact law.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from attnlimit import checks
+from attnlimit.budgets.budget import budget
+from attnlimit.errors import BadInput
+from attnlimit.models import Capture, LoadedModel, measure_capture, predict_capture
+from attnlimit.models.capture.captured import CapturedLayer
+from attnlimit.models.capture.masks import Mask
+from attnlimit.threads import one_thread
+
+NUMBER, DOUBLE = 4, 8  # bytes of a float32 and of a float64
+SCORE_DEPTH, STEP = 26.5, 0.55
+"""Nodes of the exact law: (log n + 26.5) / 0.55 for scores 20 deep, the mean over bundled heads."""
+
+BLOCK = 1 << 22  # scores that a blocked pass holds at a time
+SIZES = 6  # how many n `measure` draws at
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a transformer.
+
+    `parameters` are held in memory; `multiplied` of them take part in a matrix product for each
+    token (tables of embeddings do not), all of them unless said otherwise.
+    """
+
+    layers: int
+    heads: int  # query heads of a layer
+    kv_heads: int
+    head_dim: int
+    parameters: float
+    multiplied: float = 0.0
+    causal: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "heads", "kv_heads", "head_dim"):
+            checks.count(getattr(self, name), name)
+        if self.heads % self.kv_heads:
+            raise BadInput(f"{self.heads} heads cannot share {self.kv_heads} kv_heads evenly.")
+        checks.positive(self.parameters, "parameters")
+        if not self.multiplied:
+            object.__setattr__(self, "multiplied", float(self.parameters))
+
+
+NAMED = {
+    "minilm": Shape(6, 12, 12, 32, 22_713_216, 10_764_288, causal=False),
+    "smollm2": Shape(30, 9, 3, 64, 134_515_008, 106_168_320),
+    "llama-8b": Shape(32, 32, 8, 128, 8.03e9, 6.98e9),
+    "llama-70b": Shape(80, 64, 8, 128, 70.6e9, 68.5e9),
+}
+"""Shapes known by name: the two bundled models, and two sizes that people ask about."""
+
+
+def shape_of(model: LoadedModel) -> Shape:
+    """Shape of a loaded model."""
+    base = model.model.base_model
+    config = base.config
+    heads = int(config.num_attention_heads)
+    products = [part for part in base.modules() if isinstance(part, torch.nn.Linear)]
+    return Shape(
+        layers=int(config.num_hidden_layers),
+        heads=heads,
+        kv_heads=int(getattr(config, "num_key_value_heads", None) or heads),
+        head_dim=int(getattr(config, "head_dim", None) or config.hidden_size // heads),
+        parameters=float(sum(part.numel() for part in base.parameters())),
+        multiplied=float(sum(part.weight.numel() for part in products)),
+        causal=bool(model.causal),
+    )
+
+
+@dataclass(frozen=True)
+class Stage:
+    """So many units of one kind of work, and the bytes of its largest arrays at once."""
+
+    name: str
+    unit: str
+    count: float
+    bytes: float
+    planned: bool = False  # whether `plan` has it; `measure` has all
+    repeated: bool = False  # by every worker, where other stages are divided among them
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model at a context, with the options of `attnlimit plan` and `measure`.
+
+    `queries` of each head are budgeted, on `texts` stretches of text; the exact curve and the draws
+    of `measure` ask every token, on the first.
+    """
+
+    shape: Shape
+    context: int
+    queries: int = 128
+    texts: int = 4
+    replicates: int = 100
+
+    def __post_init__(self) -> None:
+        checks.count(self.context, "context", smallest=8)
+        checks.count(self.queries, "queries")
+        checks.count(self.texts, "texts")
+        checks.count(self.replicates, "replicates", smallest=2)
+
+    @property
+    def resident(self) -> float:
+        """Bytes that a worker holds all the time: weights in single precision, and captures."""
+        shape = self.shape
+        rows = self.texts * shape.layers * (shape.heads + 2 * shape.kv_heads)
+        return NUMBER * (shape.parameters + rows * self.context * shape.head_dim)
+
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages, in their order."""
+        shape, tokens, dim = self.shape, self.context, self.shape.head_dim
+        heads, pairs = shape.layers * shape.heads, float(tokens) ** 2
+        attended = tokens * (tokens + 1) / 2 if shape.causal else pairs  # by a fused kernel
+        asked = min(self.queries, tokens - tokens // 2 if shape.causal else tokens)
+        drawn = float(self.replicates * tokens * sum(drawn_sizes(tokens)))
+        nodes = (math.log(tokens) + SCORE_DEPTH) / STEP
+        block = NUMBER * min(BLOCK, pairs)
+        # A causal head's queries draw among other keys each: scores and order are held whole.
+        picks = 17 * pairs + (NUMBER * dim + 32) * min(BLOCK, drawn) if shape.causal else 4 * block
+        outputs = NUMBER * tokens * shape.multiplied / (shape.layers * shape.heads * dim)
+        flops, scored = 2 * shape.multiplied * tokens, 4 * dim * heads * attended
+        counted = float(self.texts * heads * asked * tokens)
+        budgeted = DOUBLE * asked * tokens * (dim + 5 * self.texts + 4)
+        return (
+            Stage("forward pass, products", "flop", self.texts * flops, outputs, True, True),
+            Stage("forward pass, attention", "attention flop", self.texts * scored, 0, True, True),
+            Stage("budgets of heads", "budgeted pair", counted, budgeted, True),
+            Stage("exact curve, every query", "node pair", heads * pairs * nodes, 8 * block),
+            Stage("delta method, influence", "pair", heads * pairs, 4 * block),
+            Stage("draws", "drawn key", heads * drawn, picks),
+        )
+
+
+def drawn_sizes(tokens: int) -> list[int]:
+    """The n at which `measure` draws."""
+    return [int(n) for n in np.unique(np.geomspace(4, tokens, SIZES).astype(np.int64))]
+
+
+def measure_rates(job: Job, tokens: int = 384) -> dict[str, float]:
+    """Core-seconds of one unit of every stage, timed here on a head of the job's dimension."""
+    dim, causal, texts = job.shape.head_dim, job.shape.causal, min(job.texts, 4)
+    queries = min(job.queries, tokens // 2)
+    small = Job(Shape(1, 1, 1, dim, 1, causal=causal), tokens, queries, texts, replicates=4)
+    counts = {stage.unit: stage.count for stage in small.stages()}
+    many = [made_capture(tokens, dim, causal=causal, seed=text) for text in range(texts)]
+    made, sizes = many[0], drawn_sizes(tokens)
+    rows, matrix = torch.randn(256, 2048), torch.randn(2048, 2048)
+    long = torch.randn(1, 4, 1024, dim)
+    counts |= {"flop": 2.0 * 256 * 2048**2, "attention flop": 4.0 * dim * 4 * 1024**2}
+    work: dict[str, Callable[[], object]] = {
+        "flop": lambda: rows @ matrix,
+        "attention flop": lambda: scaled_dot_product_attention(long, long, long),
+        "budgeted pair": lambda: budget(many, queries=queries),
+        "node pair": lambda: predict_capture(made, "pointwise", sizes),
+        "pair": lambda: [predict_capture(made, "mean", sizes, method="delta"), made.influence(0)],
+        "drawn key": lambda: measure_capture(made, "pointwise", sizes, small.replicates),
+    }
+    with one_thread():
+        return {unit: _core_seconds(action) / counts[unit] for unit, action in work.items()}
+
+
+def _core_seconds(action: Callable[[], object]) -> float:
+    """Processor seconds of the faster of two runs; the first also loads what is needed once."""
+    found = []
+    for _ in range(2):
+        start = time.process_time()
+        action()
+        found.append(time.process_time() - start)
+    return max(min(found), 1e-9)
+
+
+def made_capture(tokens: int, dim: int, *, causal: bool, heads: int = 1, seed: int = 0) -> Capture:
+    """A capture of one layer whose queries, keys and values are normal, for sizes no model has."""
+    generator = torch.Generator().manual_seed(seed)
+    q, k, v = (torch.randn(heads, tokens, dim, generator=generator) for _ in range(3))
+    place = torch.arange(tokens)
+    rule = (lambda queries, keys: keys <= queries) if causal else None
+    mask = Mask(place, rule, causal)
+    layer = CapturedLayer(2 * q, k, v, mask, dim**-0.5, softcap=None, bias=None)
+    return Capture({0: layer}, ("",) * tokens, place, place < 0, depth=1, heads=heads)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Predicted cost of planning and of measuring, on so many workers of one core each."""
+
+    job: Job
+    rates: dict[str, float]
+    workers: int = 1
+
+    def seconds(self, stage: Stage) -> float:
+        """Core-seconds of a stage, done once."""
+        return self.rates[stage.unit] * stage.count
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each stage."""
+        return pd.DataFrame(
+            [
+                {
+                    "stage": stage.name,
+                    "in": "plan, measure" if stage.planned else "measure",
+                    "done": "by every worker" if stage.repeated else "once, divided",
+                    "units": stage.count,
+                    "unit": stage.unit,
+                    "core-seconds": self.seconds(stage),
+                    "GB at once": stage.bytes / 1e9,
+                }
+                for stage in self.job.stages()
+            ]
+        )
+
+    def totals(self) -> pd.DataFrame:
+        """One row for `plan` and one for `measure`."""
+        rows = []
+        for name in ("plan", "measure"):
+            mine = [one for one in self.job.stages() if one.planned or name == "measure"]
+            repeated = sum(self.seconds(one) for one in mine if one.repeated)
+            divided = sum(self.seconds(one) for one in mine if not one.repeated)
+            rows.append(
+                {
+                    "job": name,
+                    "core-hours": (self.workers * repeated + divided) / HOUR,
+                    f"hours on {self.workers}": (repeated + divided / self.workers) / HOUR,
+                    "of which repeated": repeated / HOUR,
+                    "GB a worker": (self.job.resident + max(one.bytes for one in mine)) / 1e9,
+                }
+            )
+        return pd.DataFrame(rows)
