@@ -1,48 +1,40 @@
-"""What does a shard cost that has nothing to do? An experiment for the suite `scale`."""
+"""What does a shard cost that has nothing to do? Work for the suite `scale`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from attnlimit.report.spec import FigureSpec
-from attnlimit.reproduce.experiment import Config, Experiment, Shard
-
-
-def _config(paper: bool) -> Config:
-    return {"seed": 0, "shards": 100_000 if paper else 10_000}
+from attnlimit.runs.experiment import Config, Shard, whole
 
 
-def _shards(config: Config) -> Iterator[Shard]:
-    return ({"number": number} for number in range(config["shards"]))
+@dataclass(frozen=True)
+class EmptyShards:
+    """As many shards as the configuration says, each with one row."""
+
+    name: str = "empty"
+    path: str = "benchmarks.empty_shards:EXPERIMENT"
+    schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
+
+    def shards(self, config: Config) -> Iterator[Shard]:
+        """Number the shards."""
+        return ({"number": number} for number in range(config["shards"]))
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Return the number."""
+        return pd.DataFrame(shard, index=[0])
+
+    def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
+        """Count the shards."""
+        return pd.DataFrame({"shards": [len(rows)]})
+
+    def split(self, shard: Shard) -> list[Shard]:
+        """Nothing to cut."""
+        return whole(shard)
 
 
-def _compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    return pd.DataFrame({"number": [shard["number"]]})
-
-
-def _combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({"shards": [len(rows)]})
-
-
-def _table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    return curves
-
-
-def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    return FigureSpec("Empty shards", (), 1, "")
-
-
-EXPERIMENT = Experiment(
-    "empty",
-    "Shards with nothing to do",
-    _config,
-    _shards,
-    _compute,
-    _combine,
-    _figure,
-    _table,
-    module="benchmarks.empty_shards",
-)
+EXPERIMENT = EmptyShards()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from attnlimit.reproduce import Config, Experiment, load
+from attnlimit.reproduce import load
 from attnlimit.runs import DaskCluster, Executor, InProcess, LocalProcesses, execute
+from attnlimit.runs.experiment import Config, Runnable
 from benchmarks.empty_shards import EXPERIMENT as EMPTY
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
 
@@ -28,7 +29,7 @@ def run() -> list[Row]:
     alone = seconds(gaussian, config, InProcess())
     processes = seconds(gaussian, config, LocalProcesses(WORKERS))
     dask = seconds(gaussian, config, DaskCluster(workers=WORKERS))
-    empty = seconds(EMPTY, EMPTY.config(False), DaskCluster(workers=WORKERS))
+    empty = seconds(EMPTY, {"seed": 0, "shards": 10_000}, DaskCluster(workers=WORKERS))
     sweep = "Gaussian sweep, start-up included"
     return [
         Row(f"{sweep}: {WORKERS} processes against one", processes, alone, 1.7),
@@ -40,7 +41,7 @@ def run() -> list[Row]:
     ]
 
 
-def seconds(experiment: Experiment, config: Config, executor: Executor) -> float:
+def seconds(experiment: Runnable, config: Config, executor: Executor) -> float:
     """Seconds of a whole run, from nothing to its result."""
     with tempfile.TemporaryDirectory() as folder:
         return wall_seconds(lambda: execute(experiment, config, Path(folder), executor=executor))
