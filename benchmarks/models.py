@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 
-from attnlimit.models import capture, delta_curves, load, wikipedia
-from attnlimit.models.heads.draws import replicate_errors
+from attnlimit.models import capture, delta_curves, load, measure_capture, wikipedia
 from attnlimit.theory.law.population import population_law
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
 
@@ -36,10 +34,10 @@ def run() -> list[Row]:
             population_law(head.scores(), head.v, COUNTS)
 
     def monte_carlo() -> None:  # one head in six, scaled below: heads cost the same
-        rng = np.random.default_rng(0)
-        for head in list(captured)[::6]:
-            for n in COUNTS:
-                replicate_errors(head, ["mean"], n, REPLICATES, rng)
+        for place in list(captured)[::6]:
+            measure_capture(
+                captured, "mean", COUNTS, REPLICATES, layer=place.layer, head=place.head
+            )
 
     passes = wall_seconds(forward, 5)
     delta = wall_seconds(lambda: delta_curves(captured, COUNTS), 5)
