@@ -3,8 +3,9 @@
 import torch
 
 import attnlimit as al
-from attnlimit.models.capture.captured import Capture, CapturedLayer
+from attnlimit.models.capture.captured import CapturedLayer
 from attnlimit.models.capture.masks import Mask
+from attnlimit.models.captures import Capture
 from outside_sampler import Nearby
 
 SAMPLERS = [

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnlimit.models.capture.captured import Capture, CapturedLayer
+from attnlimit.models.capture.captured import CapturedLayer
 from attnlimit.models.capture.masks import Mask
+from attnlimit.models.captures import Capture
 from attnlimit.reproduce import model as experiment
 from attnlimit.runs import RunFolder
 

@@ -24,7 +24,8 @@ from attnlimit.budgets.terms import QUANTILE, Terms
 from attnlimit.curve import Curve
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.models.capture.captured import Capture, CapturedHead
+from attnlimit.models.capture.captured import CapturedHead
+from attnlimit.models.captures import Capture
 from attnlimit.tokens import Tokens
 
 __all__ = ["Budget", "HeadBudget", "Plan", "Promise", "budget", "keep_promise"]

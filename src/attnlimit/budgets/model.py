@@ -16,7 +16,7 @@ from attnlimit.budgets.head import QUERIES, HeadBudget, head_budget
 from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
 from attnlimit.files import read_json, write_atomically
-from attnlimit.models.capture.captured import Capture
+from attnlimit.models.captures import Capture
 from attnlimit.samplers import Sampler
 
 SCHEMA = "attnlimit.budget/1"

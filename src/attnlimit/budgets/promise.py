@@ -12,7 +12,7 @@ from attnlimit import checks
 from attnlimit.budgets.model import Plan
 from attnlimit.budgets.schemes import Queries
 from attnlimit.checks import Array
-from attnlimit.models.capture.captured import Capture
+from attnlimit.models.captures import Capture
 from attnlimit.montecarlo.sampled import drawn_outputs, generator_of
 from attnlimit.samplers import Sampler
 

@@ -1,7 +1,7 @@
 """Real transformers: capture every head, predict its convergence, measure it, thin the model."""
 
-from attnlimit.models.capture.capture import capture, capture_windows
-from attnlimit.models.capture.captured import Capture, CapturedHead
+from attnlimit.models.capture.captured import CapturedHead
+from attnlimit.models.captures import Capture, capture, capture_windows
 from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.delta import DeltaCurves, delta_curves
 from attnlimit.models.load.corpora import Corpus, Document, read_corpus, wikipedia

@@ -9,7 +9,7 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import BadInput  # noqa: E402
-from attnlimit.models.capture.capture import capture  # noqa: E402
+from attnlimit.models.captures import capture  # noqa: E402
 
 VOCABULARY = 99
 SMALL = {

@@ -8,7 +8,7 @@ import torch
 
 import attnlimit as al
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.capture import capture
+from attnlimit.models.captures import capture
 from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.samplers import (
     Iid,

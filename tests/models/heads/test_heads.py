@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.capture import capture, capture_windows
+from attnlimit.models.captures import capture, capture_windows
 from attnlimit.models.heads.delta import delta_curves
 from attnlimit.models.heads.draws import replicate_errors
 from attnlimit.models.heads.influence import layer_influence

@@ -8,6 +8,7 @@ import io
 import pytest
 
 from attnlimit.errors import BadInput
+from attnlimit.models.load import corpora
 from attnlimit.models.load.corpora import Bounded, read_corpus, wikipedia
 
 
@@ -127,7 +128,7 @@ def test_too_much_text_is_refused_before_it_fills_the_memory(tmp_path, monkeypat
         file.truncate(10 << 30)  # 10 GB of zeros that take no space
     with pytest.raises(BadInput, match="beyond 256 MB"):
         read_corpus(str(tmp_path / "a.txt"))
-    monkeypatch.setattr("attnlimit.models.load.corpora.MOST_BYTES", 1000)
+    monkeypatch.setattr(corpora, "MOST_BYTES", 1000)
     for name in "ab":
         (tmp_path / f"{name}.txt").write_bytes(b"x" * 600)
     with pytest.raises(BadInput, match=r"b.txt goes beyond"):
@@ -142,7 +143,7 @@ def test_packed_articles_stop_unpacking_at_the_limit(tmp_path, monkeypatch):
     piece = bz2.compress(bytes(10 << 20))
     path.write_bytes(piece * 1024)  # 10 GB of zeros in 50 kB
     assert path.stat().st_size < 60_000
-    monkeypatch.setattr("attnlimit.models.load.corpora.MOST_BYTES", 1 << 24)
+    monkeypatch.setattr(corpora, "MOST_BYTES", 1 << 24)
     with bz2.open(path) as file, pytest.raises(BadInput, match="unpacks to more than 16 MB"):
         Bounded(file, path).read()
     path.write_bytes(piece[:-5])
@@ -152,6 +153,6 @@ def test_packed_articles_stop_unpacking_at_the_limit(tmp_path, monkeypatch):
 
 def test_the_articles_are_read_through_the_limit(monkeypatch):
     pytest.importorskip("gensim")
-    monkeypatch.setattr("attnlimit.models.load.corpora.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(corpora, "MOST_BYTES", 1 << 20)
     with pytest.raises(BadInput, match="unpacks to more than 1 MB"):
         wikipedia.__wrapped__()

@@ -9,8 +9,7 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import BadInput  # noqa: E402
-from attnlimit.models import spend, try_samplers  # noqa: E402
-from attnlimit.models.capture.capture import capture  # noqa: E402
+from attnlimit.models import capture, spend, try_samplers  # noqa: E402
 from attnlimit.models.heads.curves import predict_capture  # noqa: E402
 from attnlimit.models.spend.downstream import classify, embed, retrieved  # noqa: E402
 from attnlimit.samplers import (  # noqa: E402

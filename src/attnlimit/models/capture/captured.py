@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.capture.masks import Mask
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from attnlimit.curve import Curve
 
 BLOCK_ENTRIES = 1 << 22
 
@@ -103,8 +97,8 @@ class CapturedLayer:
 
 
 @dataclass(frozen=True, eq=False)
-class Capture:
-    """Every head of a model on one text. `cap[layer, head]` gives its q, k, v and mask."""
+class Captured:
+    """What was captured of every head of a model on one text: the data of a `Capture`."""
 
     layers: dict[int, CapturedLayer]
     tokens: tuple[str, ...]  # as the tokenizer writes them
@@ -152,36 +146,6 @@ class Capture:
         if not 0 <= number < self.heads:
             raise BadInput(f"There is no head {head}: each layer has {self.heads}, from 0.")
         return number
-
-    def horizons(self, *, convention: str = "head") -> Array:
-        """Horizon H of every head, (layers, heads); see `attnlimit.models.heads.horizon`."""
-        from attnlimit.models.heads.horizon import horizons
-
-        return horizons(self, convention=convention)
-
-    def influence(self, layer: int, head: int | None = None) -> Array:
-        """Influence |psi_j| of every token, (N,); see `attnlimit.models.heads.influence`."""
-        from attnlimit.models.heads.influence import influence
-
-        return influence(self, layer, head)
-
-    def profile(self) -> pd.DataFrame:
-        """One row for each head: horizon, score deviation, regimes, effective tokens."""
-        from attnlimit.models.heads.profile import profile
-
-        return profile(self)
-
-    def predict_curve(self, statistic: str, n: Any = None, **options: Any) -> Curve:
-        """Predicted curve of one head; see `attnlimit.models.heads.curves.predict_capture`."""
-        from attnlimit.models.heads.curves import predict_capture
-
-        return predict_capture(self, statistic, n, **options)
-
-    def measure_curve(self, statistic: str, n: Any = None, **options: Any) -> Curve:
-        """Measured curve of one head; see `attnlimit.models.heads.curves.measure_capture`."""
-        from attnlimit.models.heads.curves import measure_capture
-
-        return measure_capture(self, statistic, n, **options)
 
     def __repr__(self) -> str:
         name = self.source.get("model", "model")

@@ -11,7 +11,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.curve import Curve
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.captured import Capture, CapturedHead
+from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.delta import MAX_PARTICIPATION, MAX_SATURATION, head_expansion
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
@@ -28,7 +28,7 @@ NEGLIGIBLE = 40.0
 
 
 def predict_capture(
-    capture: Capture,
+    capture: Captured,
     statistic: str,
     n: ArrayLike | None = None,
     *,
@@ -80,7 +80,7 @@ def predict_capture(
 
 
 def measure_capture(
-    capture: Capture,
+    capture: Captured,
     statistic: str,
     n: ArrayLike | None = None,
     replicates: int = 500,
@@ -177,7 +177,7 @@ def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve
 
 
 def _delta(
-    capture: Capture,
+    capture: Captured,
     head: CapturedHead,
     statistic: str,
     counts: NDArray[np.int64],

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.models.capture.captured import Capture, CapturedLayer
+from attnlimit.models.capture.captured import Captured, CapturedLayer
 from attnlimit.models.heads.influence import layer_influence
 
 MAX_PARTICIPATION = 0.15
@@ -59,7 +59,7 @@ class DeltaCurves:
         return "\n".join(lines)
 
 
-def delta_curves(capture: Capture, n: ArrayLike, *, replacement: bool = True) -> DeltaCurves:
+def delta_curves(capture: Captured, n: ArrayLike, *, replacement: bool = True) -> DeltaCurves:
     """E|m_n - m|^2 of every head at every n, to first order, from one pass over the attention.
 
     Without replacement the first-order error is smaller by (N - n) / (N - 1).

@@ -8,13 +8,13 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.models.capture.captured import Capture
+from attnlimit.models.capture.captured import Captured
 from attnlimit.models.capture.dense import grouped
 
 CONVENTIONS = ("head", "summed")
 
 
-def horizons(capture: Capture, *, convention: str = "head") -> Array:
+def horizons(capture: Captured, *, convention: str = "head") -> Array:
     """Horizon H = |S^1/2 A S^1/2| of every head, (layers, heads).
 
     With queries W_q x and keys W_k x of tokens x of covariance S, the squared singular values of

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.capture.captured import BLOCK_ENTRIES, Capture, CapturedHead, CapturedLayer
+from attnlimit.models.capture.captured import BLOCK_ENTRIES, Captured, CapturedHead, CapturedLayer
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +86,7 @@ def _influence(heads: list[CapturedHead], second: bool) -> tuple[Tensor, ...]:
     return psi, received, torch.cat(participations, dim=1), output, saturation, bias
 
 
-def influence(capture: Capture, layer: int, head: int | None = None) -> Array:
+def influence(capture: Captured, layer: int, head: int | None = None) -> Array:
     """Influence |psi_j| of every token on a head's mean output, or on the whole layer's.
 
     The layer's is the length of the concatenated psi of its heads.

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnlimit.models.capture.captured import Capture, CapturedHead
+from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.horizon import horizons
 
 
-def profile(capture: Capture) -> pd.DataFrame:
+def profile(capture: Captured) -> pd.DataFrame:
     """One row for each head.
 
     Columns: `horizon`; `score_std`, the median over queries of the standard deviation of a

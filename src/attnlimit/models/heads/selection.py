@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -11,24 +12,53 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.captured import Capture, CapturedHead
+from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.influence import layer_influence
+from attnlimit.montecarlo.sampled import generator_of
+from attnlimit.samplers import Sampler, SinksAndRecent, TopK, WithoutReplacement
 
-RULES = (
-    "influence",
-    "heavy hitters",
-    "recent",
-    "first and recent",
-    "random",
-    "influence, weighted",
-    "heavy hitters, weighted",
-)
-DRAWN = ("random", "influence, weighted", "heavy hitters, weighted")
-RANDOM_DRAWS = 20
+DRAWS = 20
+
+
+@dataclass(frozen=True)
+class Proportional(Sampler):
+    """Token j kept with a chance proportional to e^score, at most one, `n` tokens on average."""
+
+    n: int
+
+    weighted = True
+
+    def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
+        """Chances that sum to n: what goes over one is shared among the others."""
+        weights = torch.softmax(scores, -1)
+        capped = torch.zeros_like(weights, dtype=torch.bool)
+        while True:
+            left = self.n - capped.sum(-1, keepdim=True)
+            total = weights.masked_fill(capped, 0.0).sum(-1, keepdim=True).clamp_min(1e-300)
+            chance = torch.where(capped, 1.0, left * weights / total)
+            over = (chance > 1) & ~capped
+            if not over.any():
+                return chance
+            capped |= over
+
+
+Rule = tuple[str, Callable[[int], Sampler]]
+"""What is known of each token, and how n of them are chosen by it."""
+
+_RULES: dict[str, Rule] = {
+    "influence": ("influence", TopK),
+    "heavy hitters": ("received", TopK),
+    "recent": ("nothing", lambda n: SinksAndRecent(0, n)),
+    "first and recent": ("nothing", SinksAndRecent(4, 0).sized),
+    "random": ("nothing", WithoutReplacement),
+    "influence, weighted": ("influence", Proportional),
+    "heavy hitters, weighted": ("received", Proportional),
+}
+RULES = tuple(_RULES)
 
 
 def selection_error(
-    capture: Capture, layer: int, n: Sequence[int], *, head: int | None = None, seed: int = 0
+    capture: Captured, layer: int, n: Sequence[int], *, head: int | None = None, seed: int = 0
 ) -> pd.DataFrame:
     """Error of a layer's outputs when every query sees only the same n tokens (and itself).
 
@@ -58,27 +88,27 @@ def selection_error(
     if counts.max() > len(capture):
         raise BadInput(f"There are {len(capture)} tokens; {counts.max()} of them is too many.")
     found = layer_influence(capture.layers[number], heads)
-    orders = {
-        "influence": torch.argsort(found.size.square().sum(0), descending=True),
-        "heavy hitters": torch.argsort(found.received.sum(0), descending=True),
-        "recent": torch.arange(len(capture) - 1, -1, -1),
-        "first and recent": _first_and_recent(len(capture)),
+    known = {
+        "influence": found.size.square().sum(0).sqrt(),
+        "received": found.received.sum(0),
+        "nothing": torch.ones(len(capture)),
     }
+    # Tokens are chosen as the last query would choose keys, by the logarithm of what is known.
     scores = {
-        "influence, weighted": found.size.square().sum(0).sqrt(),
-        "heavy hitters, weighted": found.received.sum(0),
+        name: torch.log(size.double().clamp_min(1e-12 * float(size.max())))[None]
+        for name, size in known.items()
     }
+    last = torch.tensor([len(capture) - 1])
     captured = [capture[number, h] for h in heads]
-    rng = np.random.default_rng(seed)
+    generator = generator_of(checks.count(seed, "seed", smallest=0))
     rows = []
     for count in counts.tolist():
-        for rule in RULES:
-            kept = [
-                _keep(rule, orders, scores, count, len(capture), rng)
-                for _ in range(RANDOM_DRAWS if rule in DRAWN else 1)
-            ]
-            errors = np.array([_errors(captured, found.output, *choice) for choice in kept])
-            spread = errors.std(axis=0, ddof=1) / len(kept) ** 0.5 if len(kept) > 1 else [0.0, 0.0]
+        for rule, (name, sampler_of) in _RULES.items():
+            sampler = sampler_of(count)
+            times = 1 if sampler.draws == "nothing" else DRAWS
+            added = [sampler.draw(scores[name], last, generator)[0] for _ in range(times)]
+            errors = np.array([_errors(captured, found.output, one.float()) for one in added])
+            spread = errors.std(axis=0, ddof=1) / times**0.5 if times > 1 else [0.0, 0.0]
             output, mean = errors.mean(axis=0)
             rows.append(
                 {
@@ -93,62 +123,19 @@ def selection_error(
     return pd.DataFrame(rows)
 
 
-def _keep(
-    rule: str,
-    orders: dict[str, Tensor],
-    scores: dict[str, Tensor],
-    count: int,
-    size: int,
-    rng: np.random.Generator,
-) -> tuple[Tensor, Tensor]:
-    """Return which tokens are kept, (N,), and what is added to their scores."""
-    keep = torch.zeros(size, dtype=torch.bool)
-    if rule in scores:
-        chance = _proportional(scores[rule], count)
-        keep = torch.from_numpy(rng.random(size)) < chance
-        return keep, -torch.log(chance.clamp_min(1e-30)).float()
-    if rule == "random":
-        keep[torch.from_numpy(rng.permutation(size)[:count].copy())] = True
-    else:
-        keep[orders[rule][:count]] = True
-    return keep, torch.zeros(size)
+def _errors(heads: list[CapturedHead], outputs: Tensor, added: Tensor) -> tuple[float, float]:
+    """Relative error of the outputs and of their mean, over all heads together.
 
-
-def _proportional(scores: Tensor, count: int) -> Tensor:
-    """Chances proportional to `scores`, at most one, that sum to `count`."""
-    chance = torch.zeros(len(scores), dtype=torch.double)
-    capped = torch.zeros(len(scores), dtype=torch.bool)
-    weights = scores.double().clamp_min(1e-12 * float(scores.max()))
-    while True:
-        left = count - int(capped.sum())
-        chance = torch.where(capped, 1.0, left * weights / weights[~capped].sum().clamp_min(1e-300))
-        over = (chance > 1) & ~capped
-        if not over.any() or left <= 0:
-            return chance.clamp_max(1.0)
-        capped |= over
-
-
-def _first_and_recent(size: int) -> Tensor:
-    """The first four tokens, then the last ones backwards."""
-    first = torch.arange(min(4, size))
-    return torch.cat([first, torch.arange(size - 1, len(first) - 1, -1)])
-
-
-def _errors(
-    heads: list[CapturedHead], outputs: Tensor, keep: Tensor, added: Tensor
-) -> tuple[float, float]:
-    """Relative error of the outputs and of their mean, over all heads together."""
+    `added` (N,) goes to the scores of the tokens; -inf leaves one out.
+    """
     miss = size = mean_miss = mean_size = 0.0
     for head, output in zip(heads, outputs, strict=True):
         parts = []
         for rows, scores in head.blocks():
             own = torch.arange(rows.start, rows.stop)
-            kept = keep.expand(scores.shape).clone()
-            kept[torch.arange(len(own)), own] = True
-            shift = added.expand(scores.shape).clone()
+            shift = added.repeat(len(own), 1)
             shift[torch.arange(len(own)), own] = 0.0  # a query always sees itself, as it is
-            weights = torch.softmax((scores + shift).masked_fill(~kept, -torch.inf), -1)
-            parts.append(weights @ head.v)
+            parts.append(torch.softmax(scores + shift, -1) @ head.v)
         gap = (torch.cat(parts) - output).double()
         miss += float(gap.square().sum())
         size += float(output.double().square().sum())

@@ -10,11 +10,22 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.captured import Capture, CapturedLayer
+from attnlimit.models.capture.captured import Captured, CapturedLayer
 from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
 from attnlimit.models.capture.projections import capture_projections, needs_projections
+from attnlimit.models.heads import curves, horizon, influence, profile
+
+
+class Capture(Captured):
+    """Every head of a model on one text. `cap[layer, head]` gives its q, k, v and mask."""
+
+    horizons = horizon.horizons
+    influence = influence.influence
+    profile = profile.profile
+    predict_curve = curves.predict_capture
+    measure_curve = curves.measure_capture
 
 
 def capture(
