@@ -74,6 +74,14 @@ def positive(value: object, name: str) -> float:
     return number
 
 
+def not_negative(value: object, name: str) -> float:
+    """Return a finite number that is zero or more."""
+    number = real_number(value, name)
+    if number < 0:
+        raise BadInput(f"{name} must not be negative, got {number}.")
+    return number
+
+
 def probability(value: object, name: str) -> float:
     """Return a number strictly between 0 and 1."""
     number = real_number(value, name)

@@ -168,7 +168,12 @@ def curves(
     from attnlimit.sparse import SparseTask, learning_curve, simulate_readout
 
     task = SparseTask(length, signals, strength, prior)
-    query = {"cosine": cosine, "sharpness": sharpness, "loss": loss, "ridge": ridge}
+    query: dict[str, Any] = {
+        "cosine": cosine,
+        "sharpness": sharpness,
+        "loss": loss,
+        "ridge": ridge,
+    }
     sizes, models = _numbers(alpha, "--alpha"), _models(model)
     if dim is not None and ridge == 0:
         raise BadInput("--dim trains with a positive --ridge; the limit ridge 0 is theory only.")
@@ -185,7 +190,7 @@ def curves(
                         dim=dim,
                         replicates=replicates,
                         seed=seed,
-                        **query,  # type: ignore[arg-type]
+                        **query,
                     )
                     for name in ("test_error", "train_error"):
                         frame[f"{name}_measured"] = drawn.mean[name]

@@ -1,6 +1,7 @@
 """Sparse-token classification: what attention can detect, and from how much data."""
 
 from attnlimit.sparse.bags.bags import Bags, make_bags, read_bags
+from attnlimit.sparse.bags.checks import Check
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
 from attnlimit.sparse.bags.plan import BagPlan, measure_plan, plan_bags
 from attnlimit.sparse.error_rate import ErrorRate
@@ -10,11 +11,18 @@ from attnlimit.sparse.law.capacity import Capacity, capacity
 from attnlimit.sparse.law.end_to_end import EndToEnd, best_split, end_to_end
 from attnlimit.sparse.law.oracle import oracle_error, scan_error, strength_needed
 from attnlimit.sparse.law.readout import Readout, learning_curve, readout, transfer_error
-from attnlimit.sparse.losses import Loss, UserLoss, hinge
+from attnlimit.sparse.losses import Loss, SmoothedHinge, UserLoss, hinge
 from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.train.descent import as_blocks, query_steps, train_attention
-from attnlimit.sparse.train.fit import fit_readout
+from attnlimit.sparse.train.descent import (
+    QuerySteps,
+    TrainedAttention,
+    as_blocks,
+    query_steps,
+    train_attention,
+)
+from attnlimit.sparse.train.fit import LinearReadout, fit_readout
 from attnlimit.sparse.train.simulate import (
+    Measured,
     simulate_alignment,
     simulate_capacity,
     simulate_protocol,
@@ -27,11 +35,17 @@ __all__ = [
     "BagPlan",
     "Bags",
     "Capacity",
+    "Check",
     "EndToEnd",
     "ErrorRate",
+    "LinearReadout",
     "Loss",
+    "Measured",
+    "QuerySteps",
     "Readout",
+    "SmoothedHinge",
     "SparseTask",
+    "TrainedAttention",
     "UserLoss",
     "as_blocks",
     "bayes_error",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlimit.checks import Array, count, mixture_weights, probability, real_number
+from attnlimit.checks import Array, count, mixture_weights, not_negative, probability
 from attnlimit.errors import BadInput
 
 MODELS = ("attention", "pooled", "vectorized")
@@ -53,12 +53,9 @@ class SparseTask:
                 f"signals must be at most length, got {signals} signal tokens in bags of "
                 f"{length}; lower signals or raise length."
             )
-        strength = real_number(self.strength, "strength")
-        if strength < 0:
-            raise BadInput(f"strength must not be negative, got {strength}.")
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "signals", signals)
-        object.__setattr__(self, "strength", strength)
+        object.__setattr__(self, "strength", not_negative(self.strength, "strength"))
         object.__setattr__(self, "prior", probability(self.prior, "prior"))
         if self.positions is not None:
             law = mixture_weights(self.positions, length, "positions")

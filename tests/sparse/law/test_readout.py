@@ -99,7 +99,7 @@ def test_max_margin_is_the_limit_of_every_margin_loss():
 
 
 def test_training_error_vanishes_below_capacity_and_not_above():
-    star = capacity(TASK, "pooled")
+    star = capacity(TASK, "pooled").value
     below = readout(TASK, 0.9 * star, "pooled", ridge=1e-8)
     above = readout(TASK, 1.3 * star, "pooled", ridge=1e-8)
     assert below.train_error < 1e-6
@@ -108,13 +108,13 @@ def test_training_error_vanishes_below_capacity_and_not_above():
 
 def test_unregularised_at_the_threshold_is_refused():
     with pytest.raises(NotConverged, match="capacity"):
-        readout(TASK, float(capacity(TASK, "pooled")), "pooled", ridge=0.0)
+        readout(TASK, capacity(TASK, "pooled").value, "pooled", ridge=0.0)
     with pytest.raises(NotConverged, match="parameters"):
         readout(TASK, 1.0, "pooled", ridge=0.0, loss="square")
 
 
 def test_error_stays_above_the_oracle_and_reaches_it():
-    floor = oracle_error(TASK, "pooled")
+    floor = oracle_error(TASK, "pooled").value
     errors = [r.test_error for r in learning_curve(TASK, [1, 10, 100, 10_000], "pooled")]
     assert (np.diff(errors) < 0).all()
     assert errors[-1] >= floor
@@ -129,12 +129,18 @@ def test_user_loss_gives_the_same_readout():
     assert b.test_error == pytest.approx(a.test_error, abs=5e-4)
 
 
-def test_flipping_the_query_of_a_symmetric_bag_changes_nothing():
-    # R = L: every token carries the signal, g -> -g is a symmetry of the softmax features
-    # only at sharpness 0; at prior 1/2 and cosine 0 the sign of the query is not seen
-    a = readout(SparseTask(4, 4, 2.0), 2.0, cosine=0.0, sharpness=1.0)
-    b = readout(SparseTask(4, 4, 2.0), 2.0, cosine=-0.0, sharpness=1.0)
-    assert a.test_error == b.test_error
+def test_swapping_the_classes_flips_the_query_where_every_token_is_signal():
+    # R = L: a softmax ignores the common shift, so both classes have the noise n of one law, and
+    # f -> theta xi - f swaps the classes and turns n = k q + rho z into -n, noise of the query -q
+    turned = [
+        readout(SparseTask(4, 4, 2.0, prior), 2.0, cosine=cosine, sharpness=3.0)
+        for prior, cosine in ((0.3, 0.6), (0.7, -0.6))
+    ]
+    assert turned[0].test_error == pytest.approx(turned[1].test_error, abs=4e-4)
+    assert turned[0].train_loss == pytest.approx(turned[1].train_loss, abs=4e-4)
+    # one signal among noise has no such symmetry
+    towards, away = (readout(SparseTask(4, 1, 2.0), 2.0, cosine=c, sharpness=3.0) for c in (1, -1))
+    assert away.test_error > towards.test_error + 0.05
 
 
 def test_warm_start_gives_the_cold_answer():

@@ -5,40 +5,11 @@ from attnlimit.errors import BadInput
 from attnlimit.sparse import (
     SparseTask,
     as_blocks,
-    best_split,
-    end_to_end,
-    fit_readout,
     query_alignment,
     query_steps,
-    readout,
-    simulate_protocol,
     train_attention,
 )
-from attnlimit.sparse.losses import as_loss
 from attnlimit.sparse.train.descent import pool
-from attnlimit.sparse.train.joint import train_jointly
-
-
-@pytest.mark.parametrize("loss", ["logistic", "square", "hinge"])
-@pytest.mark.parametrize("shape", [(60, 10), (20, 50)])
-def test_fit_is_stationary(loss, shape):
-    rng = np.random.default_rng(0)
-    F = rng.standard_normal(shape)
-    y = np.where(rng.random(shape[0]) < 0.4, 1.0, -1.0)
-    fitted = fit_readout(F, y, loss, ridge=0.05)
-    slope = as_loss(loss).slope(fitted(F), y)
-    np.testing.assert_allclose(F.T @ slope / len(y) + 0.05 * fitted.weights, 0, atol=1e-6)
-    assert abs(slope.mean()) < 1e-6
-
-
-def test_fit_refuses_one_class_and_bad_shapes():
-    F = np.ones((4, 2))
-    with pytest.raises(BadInput, match="both"):
-        fit_readout(F, np.ones(4))
-    with pytest.raises(BadInput, match="as many"):
-        fit_readout(F, np.array([1.0, -1.0]))
-    with pytest.raises(BadInput, match="ridge"):
-        fit_readout(F, np.array([1.0, -1.0, 1.0, -1.0]), ridge=0.0)
 
 
 def test_query_steps_are_the_gradient_of_the_loss():
@@ -78,35 +49,6 @@ def test_pooling_limits():
         pool(X, "attention")
 
 
-def test_end_to_end_is_alignment_then_readout():
-    task = SparseTask(10, 1, 5.0)
-    whole = end_to_end(task, 2.0, 3.0, lr_w=1.0, lr_b=1.0, sharpness=2.0)
-    aligned = query_alignment(task, 2.0)
-    alone = readout(task, 3.0, cosine=aligned.cosine, sharpness=2.0)
-    assert whole.test_error == pytest.approx(alone.test_error, abs=1e-9)
-    with pytest.raises(BadInput, match="both"):
-        end_to_end(task, 1.0, 1.0, lr_w=1.0)
-
-
-def test_best_split_beats_an_even_one():
-    task = SparseTask(10, 1, 4.0)
-    best = best_split(task, 6.0, sharpness=2.0)
-    even = end_to_end(task, 3.0, 3.0, sharpness=2.0)
-    assert best.alpha0 + best.alpha1 == pytest.approx(6.0)
-    assert best.test_error <= even.test_error + 2e-4
-
-
-@pytest.mark.slow
-def test_all_four_stages_on_drawn_bags():
-    task = SparseTask(10, 1, 5.0)
-    lr_q = 1.0 / query_alignment(task, 2.0).sharpness
-    predicted = end_to_end(task, 2.0, 2.0, lr_w=1.0, lr_b=1.0, lr_q=lr_q)
-    drawn = simulate_protocol(task, 2.0, 2.0, lr_q=lr_q, dim=300, replicates=10, seed=4)
-    assert abs(drawn.mean["test_error"] - predicted.test_error) < (
-        3 * drawn.stderr["test_error"] + 0.004
-    )
-
-
 def test_trained_attention_on_fresh_bags_and_without_splitting():
     task = SparseTask(10, 1, 6.0)
     first, second, fresh = (task.sample(300, 40, seed=s) for s in (1, 2, 3))
@@ -116,16 +58,3 @@ def test_trained_attention_on_fresh_bags_and_without_splitting():
     joined = train_attention(as_blocks(*both), **setting)
     assert split.error(as_blocks(*fresh)) < 0.08
     assert joined.error(as_blocks(*fresh)) < 0.08
-
-
-@pytest.mark.slow
-def test_joint_descent_finds_the_signal_too():
-    task = SparseTask(8, 1, 6.0)
-    X, y = task.sample(600, 30, seed=1)
-    fresh = task.sample(1000, 30, seed=2)
-    trained = train_jointly(X, y, steps=400)
-    assert trained.error(as_blocks(*fresh)) < 0.05
-    cosine = trained.query @ task.direction(30) / np.linalg.norm(trained.query)
-    assert abs(cosine) > 0.5
-    with pytest.raises(BadInput, match="bags"):
-        train_jointly(X[0], y)

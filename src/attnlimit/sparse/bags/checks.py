@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import expit, logit
 
 from attnlimit.checks import Array
 from attnlimit.sparse.bags.bags import Bags
@@ -28,10 +29,9 @@ class Check:
         return abs(self.found - self.expected) <= self.tolerance
 
 
-def noise_odds(instances: Array, shift: Array, fraction: float) -> Array:
-    """Odds of noise against signal, for instances in white coordinates."""
-    log_odds = np.log((1 - fraction) / fraction) - instances @ shift + 0.5 * shift @ shift
-    return np.exp(np.clip(log_odds, -500, 500))
+def signal_probability(instances: Array, shift: Array, fraction: float) -> Array:
+    """Probability that an instance in white coordinates is the signal, given its place."""
+    return np.asarray(expit(logit(fraction) + instances @ shift - 0.5 * shift @ shift))
 
 
 def _count_spread(task: SparseTask, fraction: float) -> float:
@@ -39,8 +39,7 @@ def _count_spread(task: SparseTask, fraction: float) -> float:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((4000, task.length))
     x[:, : task.signals] += task.strength
-    log_odds = np.log((1 - fraction) / fraction) - task.strength * x + 0.5 * task.strength**2
-    counts = (1 / (1 + np.exp(np.clip(log_odds, -500, 500)))).sum(axis=1)
+    counts = signal_probability(x[..., None], np.array([task.strength]), fraction).sum(axis=1)
     return float(counts.std() / counts.mean())
 
 
@@ -88,7 +87,7 @@ def assumption_checks(
     clustering = float(np.mean(means**2 * sizes[:, None]))
     positives = white.of_class(1)
     instances = np.concatenate(positives)
-    weight = 1 / (1 + noise_odds(instances, task.strength * unit, fraction))
+    weight = signal_probability(instances, task.strength * unit, fraction)
     centred = instances - (weight @ instances) / weight.sum()
     spread = float(weight @ (centred**2).mean(axis=1) / weight.sum())
     borders = np.cumsum([len(bag) for bag in positives])[:-1]

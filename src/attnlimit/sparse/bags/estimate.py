@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize
+from scipy.special import expit, log_expit
 
 from attnlimit.checks import Array, count
 from attnlimit.errors import BadInput
 from attnlimit.sparse.bags.bags import Bags
-from attnlimit.sparse.bags.checks import Check, assumption_checks, held_out_check, noise_odds
+from attnlimit.sparse.bags.checks import (
+    Check,
+    assumption_checks,
+    held_out_check,
+    signal_probability,
+)
 from attnlimit.sparse.task import SparseTask
 
 EM_STEPS = 50
@@ -42,15 +48,7 @@ class BagEstimate:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each check."""
-        return pd.DataFrame(
-            {
-                "assumption": [c.assumption for c in self.checks],
-                "expected": [c.expected for c in self.checks],
-                "found": [c.found for c in self.checks],
-                "holds": [c.holds for c in self.checks],
-                "meaning": [c.meaning for c in self.checks],
-            }
-        )
+        return pd.DataFrame([{**asdict(check), "holds": check.holds} for check in self.checks])
 
     def __str__(self) -> str:
         t = self.task
@@ -149,7 +147,7 @@ def _signal(instances: Array) -> Array:
     fraction = 0.1
     for _ in range(EM_STEPS):
         # the norm of a mean of m noisy vectors is inflated by d/m
-        weight = 1 / (1 + noise_odds(instances, shift, fraction))
+        weight = signal_probability(instances, shift, fraction)
         total = weight.sum()
         fraction = float(np.clip(total / len(instances), 1 / len(instances), 0.999))
         shift = weight @ instances / max(total, 1e-9)
@@ -166,13 +164,12 @@ def _shift_on(unit: Array, positives: list[Array], negatives: list[Array]) -> tu
     x = (np.concatenate(positives) @ unit - centre) / width
 
     def negative_log_likelihood(p: Array) -> float:
-        fraction = 1 / (1 + np.exp(-p[0]))
-        ratio = np.exp(np.clip(p[1] * x - 0.5 * p[1] ** 2, -500, 500))
-        return -float(np.log(1 - fraction + fraction * ratio).sum())
+        noise, signal = log_expit(-p[0]), log_expit(p[0])
+        return -float(np.logaddexp(noise, signal + p[1] * x - 0.5 * p[1] ** 2).sum())
 
     fits = [
         minimize(negative_log_likelihood, np.array([-2.0, start]), method="Nelder-Mead")
         for start in (1.0, 3.0, 6.0)
     ]
     best = min(fits, key=lambda fit: fit.fun)
-    return float(1 / (1 + np.exp(-best.x[0]))), abs(float(best.x[1])) * width
+    return float(expit(best.x[0])), abs(float(best.x[1])) * width

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from attnlimit.checks import positive, token_counts
+from attnlimit.checks import count, positive, token_counts
 from attnlimit.errors import BadInput, NotConverged
 from attnlimit.sparse.bags.bags import Bags
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
 from attnlimit.sparse.law.bayes import bayes_error
 from attnlimit.sparse.law.end_to_end import EndToEnd, best_split
 from attnlimit.sparse.law.readout import learning_curve
-from attnlimit.sparse.train.descent import pool, train_attention
+from attnlimit.sparse.train.descent import pool, pooled_bags, train_attention
 from attnlimit.sparse.train.fit import fit_readout
 
 RIDGE = 0.1
@@ -116,7 +116,7 @@ def plan_bags(
         sizes,
         np.array([r.test_error for r in curve]),
         tuple(attention),
-        float(bayes_error(found.task)),
+        bayes_error(found.task).value,
         ridge,
     )
 
@@ -136,8 +136,7 @@ def measure_plan(
     name. Returns one row for each budget, pooling and test set: test (its name, "test" when there
     is one), bags, pooling, predicted, measured, stderr.
     """
-    if replicates < 2:
-        raise BadInput(f"replicates must be at least 2 for a standard error, got {replicates}.")
+    replicates = count(replicates, "replicates", smallest=2)
     tests = {"test": test} if isinstance(test, Bags) else test
     white_tests = {name: plan.estimate.whiten(bags) for name, bags in tests.items()}
     rows = []
@@ -172,11 +171,7 @@ def measure_plan(
 
 def _train_mean(bags: Bags, ridge: float) -> Callable[[Bags], float]:
     """Train mean pooling; returns its error on other bags."""
-    features, labels = [], []
-    for X, y in bags.blocks()():
-        features.append(pool(X, "pooled"))
-        labels.append(y)
-    readout = fit_readout(np.concatenate(features), np.concatenate(labels), ridge=ridge)
+    readout = fit_readout(*pooled_bags(bags.blocks()(), "pooled"), ridge=ridge)
 
     def error(test: Bags) -> float:
         wrong = sum(int(np.sum(y * readout(pool(X, "pooled")) <= 0)) for X, y in test.blocks()())

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from attnlimit.checks import Array, positive, real_number
+from attnlimit.checks import Array, not_negative, positive
 from attnlimit.errors import BadInput
 from attnlimit.sparse.law.readout import LossLike
 from attnlimit.sparse.losses import Loss, as_loss
@@ -142,9 +142,7 @@ def query_alignment(
     0.947565
     """
     alpha0, lr_w = positive(alpha0, "alpha0"), positive(lr_w, "lr_w")
-    lr_q, beta, lr_b = positive(lr_q, "lr_q"), positive(beta, "beta"), real_number(lr_b, "lr_b")
-    if lr_b < 0:
-        raise BadInput(f"lr_b must not be negative, got {lr_b}.")
+    lr_q, beta, lr_b = positive(lr_q, "lr_q"), positive(beta, "beta"), not_negative(lr_b, "lr_b")
     if task.strength == 0:
         raise BadInput("there is no signal to align with: strength is 0; give a positive strength.")
     chosen = as_loss(loss)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
+from scipy.special import expit, gammaln
 
 from attnlimit.checks import Array
 from attnlimit.sparse.error_rate import ErrorRate
@@ -31,7 +31,7 @@ def bayes_error(task: SparseTask, *, log2_points: int = 14, replicates: int = 4)
 
     Examples
     --------
-    >>> round(bayes_error(SparseTask(10, 1, 5.0)), 4)
+    >>> round(bayes_error(SparseTask(10, 1, 5.0)).value, 4)
     0.0178
     """
     if task.strength == 0:
@@ -40,9 +40,10 @@ def bayes_error(task: SparseTask, *, log2_points: int = 14, replicates: int = 4)
         inverted = _one_signal(task)
         if inverted is not None:
             return inverted
-    draws = [_posterior_error(task, log2_points, replicate) for replicate in range(replicates)]
+    draws = [posterior_error(task, log2_points, replicate) for replicate in range(replicates)]
     spread = float(np.std(draws, ddof=1) / np.sqrt(replicates)) if replicates > 1 else np.nan
-    return ErrorRate(float(np.mean(draws)), spread, "quasi-random posterior")
+    value = min(float(np.mean(draws)), task.prior, 1 - task.prior)
+    return ErrorRate(value, spread, "quasi-random posterior")
 
 
 def _one_signal(task: SparseTask) -> ErrorRate | None:
@@ -111,14 +112,14 @@ def _log_transform(v: Array, theta: float, angle: float) -> ComplexArray:
     return np.log1p(np.expm1(-damping) @ density)
 
 
-def _posterior_error(task: SparseTask, log2_points: int, replicate: int) -> float:
-    """E min(P(+|X), P(-|X)), averaged over both classes."""
+def posterior_error(task: SparseTask, log2_points: int, replicate: int) -> float:
+    """E min(P(+|X), P(-|X)), averaged over both classes, on quasi-random bags."""
     total = 0.0
     for signals, prior in ((task.signals, task.prior), (0, 1 - task.prior)):
         draws = bag_scores(task.length - signals, signals, log2_points, replicate)
         log_ratio = log_likelihood_ratio(draws, task)
         odds = np.log(task.prior) - np.log1p(-task.prior) + log_ratio
-        total += prior * float(draws.weight @ (1 / (1 + np.exp(np.minimum(np.abs(odds), 700)))))
+        total += prior * float(draws.weight @ expit(-np.abs(odds)))
     return total
 
 

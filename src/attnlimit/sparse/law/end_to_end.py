@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from scipy.optimize import minimize_scalar
+from scipy.special import expit
 
 from attnlimit.checks import positive
 from attnlimit.errors import BadInput
@@ -123,7 +124,7 @@ def best_split(
     choices = SHARPNESSES if sharpness is None else (positive(sharpness, "sharpness"),)
 
     def error(logit: float, tau: float, points: int = SEARCH_LOG2_POINTS) -> EndToEnd:
-        fraction = 1 / (1 + np.exp(-logit))
+        fraction = float(expit(logit))
         return end_to_end(
             task,
             alpha * fraction,

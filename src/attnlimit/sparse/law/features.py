@@ -6,14 +6,14 @@ scores g, the weights p = softmax(tau g), and k = <p, g>, c = <p, v>, rho = |p|.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri, softmax
 from scipy.stats import qmc
 
-from attnlimit.checks import Array, one_of, real_number
+from attnlimit.checks import Array, not_negative, one_of, real_number
 from attnlimit.errors import BadInput
 from attnlimit.sparse.task import MODELS, SparseTask
 
@@ -38,7 +38,6 @@ class FeaturePoints:
     noise: Array
     dimension: float = 1.0
     """Parameters of the readout divided by d: L for the vectorised classifier."""
-    has_query: bool = True
 
     def mean(self, values: Array) -> float:
         """E of a function given at the points.
@@ -50,6 +49,14 @@ class FeaturePoints:
     def products(self, columns: Array, weights: Array) -> Array:
         """E[weights columns columns^T], for a few rows `columns`."""
         return np.einsum("in,jn->ij", columns * (self.weight * weights), columns)
+
+    def margins(self, along: float, across: float, bias: float) -> Array:
+        """Mean of y z given the bag, for a readout with these weights."""
+        return self.label * (along * self.along + across * self.across + bias)
+
+    def error(self, along: float, across: float, bias: float, norm: float) -> float:
+        """P(y z < 0) on a fresh bag; `norm` is that of the readout orthogonal to the query."""
+        return self.mean(ndtr(-self.margins(along, across, bias) / (self.rho * norm)))
 
 
 def stretch_tails(u: Array) -> tuple[Array, Array]:
@@ -69,9 +76,7 @@ def descending_normals(u: Array) -> Array:
 
 def summarise(scores: Array, sharpness: float, signals: int) -> tuple[Array, Array, Array]:
     """Return k, c (the weight on the first `signals` tokens) and rho for rows of scores."""
-    logits = sharpness * scores
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = softmax(sharpness * scores, axis=1)
     k = np.einsum("ij,ij->i", p, scores)
     return k, p[:, :signals].sum(axis=1), np.sqrt(np.einsum("ij,ij->i", p, p))
 
@@ -141,31 +146,32 @@ def linear_points(task: SparseTask, model: str) -> FeaturePoints:
         rho=np.full(2 * G_NODES, 1 / np.sqrt(task.length) if pooled else 1.0),
         noise=np.tile(noise, 2),
         dimension=1.0 if pooled else float(task.length),
-        has_query=False,
     )
+
+
+def check_query(model: str, cosine: float, sharpness: float) -> None:
+    """Refuse a model that is unknown, and a query that cannot be."""
+    one_of(model, MODELS, "model")
+    if model != "attention":
+        return
+    if cosine is None or sharpness is None:
+        raise BadInput("attention needs the query's cosine and sharpness; give both.")
+    if not -1 <= real_number(cosine, "cosine") <= 1:
+        raise BadInput(f"cosine must lie between -1 and 1, got {cosine}.")
+    not_negative(sharpness, "sharpness")
 
 
 def feature_points(
     task: SparseTask, model: str, cosine: float, sharpness: float, log2_points: int
 ) -> FeaturePoints:
     """Return the points for one of the three classifiers, after checking that it is covered."""
-    one_of(model, MODELS, "model")
+    check_query(model, cosine, sharpness)
+    anywhere = replace(task, positions=None)
     if model == "attention":
-        if cosine is None or sharpness is None:
-            raise BadInput("attention needs the query's cosine and sharpness; give both.")
-        cosine, sharpness = real_number(cosine, "cosine"), real_number(sharpness, "sharpness")
-        if not -1 <= cosine <= 1:
-            raise BadInput(f"cosine must lie between -1 and 1, got {cosine}.")
-        if sharpness < 0:
-            raise BadInput(f"sharpness must not be negative, got {sharpness}.")
-        return attention_points(_anywhere(task), cosine, sharpness, log2_points)
+        return attention_points(anywhere, float(cosine), float(sharpness), log2_points)
     if model == "vectorized" and not task.uniform_positions:
         raise BadInput(
             "the vectorized theory needs uniform positions, but this task has its own position "
             "law; drop positions, or use simulate_readout."
         )
-    return linear_points(_anywhere(task), model)
-
-
-def _anywhere(task: SparseTask) -> SparseTask:
-    return SparseTask(task.length, task.signals, task.strength, task.prior)
+    return linear_points(anywhere, model)

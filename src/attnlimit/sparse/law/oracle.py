@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import SupportsFloat
 
 import numpy as np
 from scipy.optimize import brentq, minimize_scalar
@@ -30,7 +31,7 @@ def oracle_error(
 
     Examples
     --------
-    >>> round(oracle_error(SparseTask(10, 1, 5.0), "pooled"), 4)
+    >>> round(oracle_error(SparseTask(10, 1, 5.0), "pooled").value, 4)
     0.2146
     """
     one_of(model, MODELS, "model")
@@ -50,10 +51,10 @@ def oracle_error(
     )
     spread = float(errors.std(ddof=1) / np.sqrt(len(errors))) if len(errors) > 1 else np.nan
     details = {"sharpness": sharpness, "threshold": threshold}
-    scan = scan_error(task)
+    scan, cut = scan_rule(task)
     if task.signals == 1 and scan < errors.mean():
-        details = {"sharpness": np.inf, "threshold": scan_rule(task)[1]}
-        return ErrorRate(float(scan), 1e-10, "hard maximum", details)
+        details = {"sharpness": np.inf, "threshold": cut}
+        return ErrorRate(scan, 1e-10, "hard maximum", details)
     value = min(float(errors.mean()), task.prior, 1 - task.prior)
     return ErrorRate(value, spread, "quasi-random", details)
 
@@ -204,7 +205,7 @@ def strength_needed(
             f"error must be below min(prior, 1 - prior) = {min(prior, 1 - prior):g}, the error of "
             f"guessing; got {error:g}."
         )
-    rules: dict[str, Callable[[SparseTask], float]] = {
+    rules: dict[str, Callable[[SparseTask], SupportsFloat]] = {
         "bayes": bayes_error,
         "scan": scan_error,
         "attention": lambda task: oracle_error(task, log2_points=13, replicates=1),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from attnlimit.checks import Array, positive, real_number
+from attnlimit.checks import Array, not_negative, positive
 from attnlimit.errors import BadInput, NotConverged
 from attnlimit.sparse.law.capacity import capacity
 from attnlimit.sparse.law.features import FeaturePoints, feature_points
@@ -53,6 +54,11 @@ class Readout:
         """|w|, the norm of the readout."""
         return float(np.sqrt(self.query_weight**2 + self.signal_weight**2 + self.rest))
 
+    @property
+    def solution(self) -> Saddle:
+        """The order parameters, as the equations have them."""
+        return Saddle(self.query_weight, self.signal_weight, self.bias, self.rest, self.chi)
+
     def to_frame(self) -> pd.DataFrame:
         """One row with every field."""
         return pd.DataFrame([asdict(self)])
@@ -83,7 +89,7 @@ def readout(
     sharpness: float = 1.0,
     loss: LossLike = "logistic",
     ridge: float = 1e-2,
-    start: Saddle | None = None,
+    start: Readout | None = None,
     log2_points: int = FINE,
 ) -> Readout:
     """Test error, training loss and training error of a ridge-regularised convex readout.
@@ -104,7 +110,7 @@ def readout(
         number of parameters), the max-margin classifier (separable data), or the unregularised
         minimiser.
     start
-        A solution nearby, to start from; `learning_curve` does this along alpha.
+        A readout nearby, to start from; `learning_curve` does this along alpha.
     log2_points
         Attention only: 2**log2_points quasi-random points in each class. At the default, 13, the
         test error moves by about 1e-4 when they are doubled.
@@ -120,9 +126,7 @@ def readout(
     >>> round(r.test_error, 3), r.converged
     (0.036, True)
     """
-    alpha, ridge = positive(alpha, "alpha"), real_number(ridge, "ridge")
-    if ridge < 0:
-        raise BadInput(f"ridge must not be negative, got {ridge}.")
+    alpha, ridge = positive(alpha, "alpha"), not_negative(ridge, "ridge")
     chosen = as_loss(loss)
     fine = feature_points(task, model, cosine, sharpness, log2_points)
     ratio = alpha / fine.dimension
@@ -130,7 +134,7 @@ def readout(
     if ridge == 0:
         # a constrained problem replaces the loss, and its norm is minimised with a unit ridge
         if chosen.separates:
-            limit = capacity(task, model, cosine=cosine, sharpness=sharpness)
+            limit = capacity(task, model, cosine=cosine, sharpness=sharpness).value
             if abs(alpha / limit - 1) < 1e-3:
                 raise NotConverged(
                     f"at ridge 0 and alpha {alpha:g}, within 0.1 % of the capacity {limit:g}, "
@@ -145,12 +149,9 @@ def readout(
             )
         elif ratio < 1:
             effective, strength = Interpolation(), 1.0
-    coarse = (
-        feature_points(task, model, cosine, sharpness, min(COARSE, log2_points))
-        if model == "attention"
-        else fine
-    )
-    found = _solve(coarse, fine, effective, strength, ratio, start)
+    coarse = feature_points(task, model, cosine, sharpness, min(COARSE, log2_points))
+    target = SaddleSystem(fine, effective, strength, ratio)
+    found = _solve(target, coarse, start)
     if not found.converged:
         raise NotConverged(
             f"the readout equations did not converge at alpha {alpha:g}, ridge {ridge:g} "
@@ -158,109 +159,70 @@ def readout(
             "continuation; raise the ridge or change alpha slightly.",
             reached=found.residual,
         )
-    return _describe(
-        fine, effective, found, chosen.name, model, alpha, ridge, strength, ratio, cosine, sharpness
-    )
-
-
-def _solve(
-    coarse: FeaturePoints,
-    fine: FeaturePoints,
-    loss: Loss,
-    ridge: float,
-    ratio: float,
-    start: Saddle | None,
-) -> Saddle:
-    """Direct solve on few points, then on all; continuation in the ridge where that fails."""
-    target = SaddleSystem(fine, loss, ridge, ratio)
-    if start is not None:
-        found = target.solve(start, max_steps=40)
-        if found.converged:
-            return found
-    rough = SaddleSystem(coarse, loss, ridge, ratio).solve(
-        plain_start(coarse, ridge, ratio), max_steps=60
-    )
-    if not rough.converged:
-        rough = _continue_in_ridge(coarse, loss, ridge, ratio, 10.0)
-    found = target.solve(rough, max_steps=80) if fine is not coarse else rough
-    for factor in (10.0, 2.0):
-        if found.converged:
-            break
-        found = _continue_in_ridge(fine, loss, ridge, ratio, factor)
-    return found
-
-
-def _continue_in_ridge(
-    points: FeaturePoints, loss: Loss, ridge: float, ratio: float, factor: float
-) -> Saddle:
-    """Follow the solution from a large ridge down to the one asked for."""
-    steps = max(1, int(np.ceil(np.log(max(10.0, 10 * ridge) / max(ridge, 1e-9)) / np.log(factor))))
-    ladder = np.geomspace(max(10.0, 10 * ridge), max(ridge, 1e-9), steps + 1)[1:]
-    if ridge == 0:
-        ladder = np.append(ladder, 0.0)
-    at = plain_start(points, max(10.0, 10 * ridge), ratio)
-    for value in ladder:
-        at = SaddleSystem(points, loss, float(value), ratio).solve(at)
-    return at
-
-
-def _describe(
-    points: FeaturePoints,
-    loss: Loss,
-    at: Saddle,
-    loss_name: str,
-    model: str,
-    alpha: float,
-    ridge: float,
-    strength: float,
-    ratio: float,
-    cosine: float,
-    sharpness: float,
-) -> Readout:
-    system = SaddleSystem(points, loss, strength, ratio)
-    eta = loss.prox(system.scores(at), at.chi * points.rho**2, points.label)
-    mean = points.label * (
-        at.query_weight * points.along + at.signal_weight * points.across + at.bias
-    )
-    norm = float(np.sqrt(at.query_weight**2 + at.signal_weight**2 + at.rest))
-    constrained = isinstance(loss, (HardMargin, Interpolation))
-    train_loss = 0.0 if constrained else points.mean(loss.value(eta, points.label))
     return Readout(
         model=model,
         alpha=alpha,
         ridge=ridge,
-        loss=loss_name,
+        loss=chosen.name,
         cosine=cosine if model == "attention" else float("nan"),
         sharpness=sharpness if model == "attention" else float("nan"),
-        test_error=points.mean(ndtr(-mean / (points.rho * at.noise_scale))),
-        train_loss=train_loss,
-        train_error=train_error(points, loss, system, at),
-        train_margin=points.mean(points.label * eta) / norm,
-        test_margin=points.mean(mean) / norm,
-        query_weight=at.query_weight,
-        signal_weight=at.signal_weight,
-        bias=at.bias,
-        rest=at.rest,
-        chi=at.chi,
-        residual=at.residual,
-        steps=at.steps,
-        converged=at.converged,
+        **_trained(target, found),
+        **asdict(found),
     )
 
 
-def train_error(points: FeaturePoints, loss: Loss, system: SaddleSystem, at: Saddle) -> float:
-    """P(y eta < 0): eta is increasing in z0, so this is a normal probability at every point.
+def _solve(target: SaddleSystem, coarse: FeaturePoints, start: Readout | None) -> Saddle:
+    """Direct solve on few points, then on all; continuation in the ridge where that fails."""
+    if start is not None:
+        found = target.solve(start.solution, max_steps=40)
+        if found.converged:
+            return found
+    few = replace(target, points=coarse)
+    rough = few.solve(plain_start(coarse, target.ridge, target.ratio), max_steps=60)
+    if not rough.converged:
+        rough = _continue_in_ridge(few, 10.0)
+    found = target.solve(rough, max_steps=80) if target.points is not coarse else rough
+    for factor in (10.0, 2.0):
+        if found.converged:
+            break
+        found = _continue_in_ridge(target, factor)
+    return found
 
-    y eta < 0 exactly when y z0 < gamma * y loss'(0; y): the prox moves that point to zero.
-    """
-    if isinstance(loss, (HardMargin, Interpolation)):
-        return 0.0
+
+def _continue_in_ridge(target: SaddleSystem, factor: float) -> Saddle:
+    """Follow the solution from a large ridge down to the one asked for."""
+    high, low = max(10.0, 10 * target.ridge), max(target.ridge, 1e-9)
+    steps = max(1, int(np.ceil(np.log(high / low) / np.log(factor))))
+    ladder = np.geomspace(high, low, steps + 1)[1:]
+    if target.ridge == 0:
+        ladder = np.append(ladder, 0.0)
+    at = plain_start(target.points, high, target.ratio)
+    for value in ladder:
+        at = replace(target, ridge=float(value)).solve(at)
+    return at
+
+
+def _trained(system: SaddleSystem, at: Saddle) -> dict[str, Any]:
+    """Errors, loss and margins at a solution."""
+    points, loss = system.points, system.loss
+    weights = at.query_weight, at.signal_weight, at.bias
     gamma = at.chi * points.rho**2
-    edge = gamma * points.label * loss.slope(np.zeros_like(gamma), points.label)
-    mean = points.label * (
-        at.query_weight * points.along + at.signal_weight * points.across + at.bias
-    )
-    return points.mean(ndtr((edge - mean) / (points.rho * at.noise_scale)))
+    eta = loss.prox(system.scores(at), gamma, points.label)
+    margins = points.margins(*weights)
+    norm = float(np.hypot(at.query_weight, at.noise_scale))
+    train_loss = train_error = 0.0
+    if not isinstance(loss, (HardMargin, Interpolation)):
+        train_loss = points.mean(loss.value(eta, points.label))
+        # eta increases in z0, and the prox moves y z0 = gamma y loss'(0; y) to zero
+        edge = gamma * points.label * loss.slope(np.zeros_like(gamma), points.label)
+        train_error = points.mean(ndtr((edge - margins) / (points.rho * at.noise_scale)))
+    return {
+        "test_error": points.error(*weights, at.noise_scale),
+        "train_loss": train_loss,
+        "train_error": train_error,
+        "train_margin": points.mean(points.label * eta) / norm,
+        "test_margin": points.mean(margins) / norm,
+    }
 
 
 def transfer_error(trained: Readout, other: SparseTask) -> float:
@@ -271,23 +233,34 @@ def transfer_error(trained: Readout, other: SparseTask) -> float:
     if trained.model == "vectorized":
         raise BadInput("a vectorized classifier has one weight for each position: no other length.")
     points = feature_points(other, trained.model, trained.cosine, trained.sharpness, FINE)
-    mean = (
-        trained.query_weight * points.along + trained.signal_weight * points.across + trained.bias
-    )
-    scale = float(np.hypot(trained.signal_weight, np.sqrt(trained.rest)))
-    return points.mean(ndtr(-points.label * mean / (points.rho * scale)))
+    at = trained.solution
+    return points.error(at.query_weight, at.signal_weight, at.bias, at.noise_scale)
 
 
 def learning_curve(
-    task: SparseTask, alphas: Sequence[float] | Array, model: str = "attention", **options: object
+    task: SparseTask,
+    alphas: Sequence[float] | Array,
+    model: str = "attention",
+    *,
+    cosine: float = 1.0,
+    sharpness: float = 1.0,
+    loss: LossLike = "logistic",
+    ridge: float = 1e-2,
+    log2_points: int = FINE,
 ) -> list[Readout]:
     """`readout` at every alpha, each started from its neighbour."""
     results: list[Readout] = []
-    start: Saddle | None = None
     for alpha in alphas:
-        result = readout(task, float(alpha), model, start=start, **options)  # type: ignore[arg-type]
-        results.append(result)
-        start = Saddle(
-            result.query_weight, result.signal_weight, result.bias, result.rest, result.chi
+        found = readout(
+            task,
+            float(alpha),
+            model,
+            cosine=cosine,
+            sharpness=sharpness,
+            loss=loss,
+            ridge=ridge,
+            start=results[-1] if results else None,
+            log2_points=log2_points,
         )
+        results.append(found)
     return results

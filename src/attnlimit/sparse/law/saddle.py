@@ -13,15 +13,19 @@ inside, and the fixed-point loop for (log W, log chi) outside.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
 from attnlimit.checks import Array
+from attnlimit.newton import descend, scaled_solve
 from attnlimit.sparse.law.features import FeaturePoints
 from attnlimit.sparse.law.fixed_point import fixed_point
 from attnlimit.sparse.losses import Loss
 
 NEWTON_STEPS = 60
+TOLERANCE = 1e-20
+"""Of the decrement: the weights are then exact to 1e-10, as the outer loop needs."""
 MAX_SHIFT = 10.0
 """Largest root-mean-square change of the predictions in one Newton step, relative to them."""
 
@@ -65,57 +69,52 @@ class SaddleSystem:
         )
 
     def descend(self, at: Saddle) -> Saddle:
-        """Minimise the potential over (u, m, b) at fixed (W, chi): Newton with backtracking."""
+        """Minimise the potential over (u, m, b) at fixed (W, chi)."""
         p, gamma = self.points, at.chi * self.points.rho**2
-        ridges = np.array([self.ridge, self.ridge, 0.0])
-        value, gradient, hessian = self._local(at, gamma, ridges)
         columns = np.stack([p.along, p.across, np.ones_like(p.along)])
         spread = p.products(columns, np.ones_like(p.weight))
         # a loss with straight pieces can have no curvature at all far from the solution
         floor = 1e-12 * np.diag(spread) / (1 + p.mean(gamma)) + 1e-300
-        for _ in range(NEWTON_STEPS):
-            scale = np.sqrt(np.maximum(np.diag(hessian), floor))
-            scaled = hessian / np.outer(scale, scale) + 1e-13 * np.eye(3)
-            if not p.has_query:
-                scaled[0] = scaled[:, 0] = 0.0
-                scaled[0, 0] = 1.0
-            step = -np.linalg.solve(scaled, gradient / scale) / scale
-            decrement = -float(gradient @ step)
-            largest = MAX_SHIFT * (1 + np.sqrt(p.mean(self.scores(at) ** 2)))
-            length = min(1.0, largest / float(np.sqrt(step @ spread @ step) + 1e-300))
-            while True:
-                trial = replace(
-                    at,
-                    query_weight=at.query_weight + length * step[0],
-                    signal_weight=at.signal_weight + length * step[1],
-                    bias=at.bias + length * step[2],
-                )
-                new = self._local(trial, gamma, ridges)
-                if new[0] <= value - 1e-4 * length * decrement + 1e-14 * abs(value):
-                    break
-                length /= 4
-                if length < 1e-8:
-                    return at
-            at, (value, gradient, hessian) = trial, new
-            if length == 1.0 and decrement <= 1e-13 * max(abs(value), 1e-300):
-                break
-        return at
 
-    def _local(self, at: Saddle, gamma: Array, ridges: Array) -> tuple[float, Array, Array]:
+        @lru_cache(maxsize=2)
+        def potential(u: float, m: float, b: float) -> tuple[float, Array, Array]:
+            return self._potential(replace(at, query_weight=u, signal_weight=m, bias=b), gamma)
+
+        def step(x: Array) -> tuple[Array, Array]:
+            _, gradient, hessian = potential(*x)
+            return scaled_solve(hessian, gradient, floor), gradient
+
+        def longest(x: Array, move: Array) -> float:
+            predictions = np.einsum("i,in->n", x, columns)
+            largest = MAX_SHIFT * (1 + np.sqrt(p.mean(predictions**2)))
+            return float(largest / (np.sqrt(move @ spread @ move) + 1e-300))
+
+        found = descend(
+            lambda x: potential(*x)[0],
+            step,
+            np.array([at.query_weight, at.signal_weight, at.bias]),
+            tolerance=TOLERANCE,
+            steps=NEWTON_STEPS,
+            longest=longest,
+            rounding=1e-14,
+        )
+        u, m, b = found.x.tolist()
+        return replace(at, query_weight=u, signal_weight=m, bias=b)
+
+    def _potential(self, at: Saddle, gamma: Array) -> tuple[float, Array, Array]:
+        """Value, gradient and Hessian in (u, m, b)."""
         p, r = self.points, at.noise_scale
-        z = self.scores(at)
-        eta, slope, curvature = self.loss.envelope_slopes(z, gamma, p.label)
-        envelope = self.loss.value(eta, p.label) + 0.5 * gamma * slope**2
         x = np.array([at.query_weight, at.signal_weight, at.bias])
-        value = p.mean(envelope) + 0.5 * float(ridges @ x**2)
+        ridges = np.array([self.ridge, self.ridge, 0.0])
+        eta, slope, curvature = self.loss.envelope_slopes(self.scores(at), gamma, p.label)
+        envelope = self.loss.value(eta, p.label) + 0.5 * gamma * slope**2
         lean = at.signal_weight / r
-        columns = np.stack([p.along, p.across + lean * p.rho * p.noise, np.ones_like(z)])
+        columns = np.stack([p.along, p.across + lean * p.rho * p.noise, np.ones_like(eta)])
         gradient = np.einsum("in,n->i", columns, p.weight * slope) + ridges * x
         hessian = p.products(columns, curvature) + np.diag(ridges)
         # r is a convex function of m: its own curvature, at.rest / r^3
-        pull = max(0.0, p.mean(p.rho * p.noise * slope))
-        hessian[1, 1] += pull * at.rest / r**3
-        return value, gradient, hessian
+        hessian[1, 1] += max(0.0, p.mean(p.rho * p.noise * slope)) * at.rest / r**3
+        return p.mean(envelope) + 0.5 * float(ridges @ x**2), gradient, hessian
 
     def update(self, at: Saddle) -> tuple[float, float]:
         """The right-hand sides of W = ... and chi = ... ."""

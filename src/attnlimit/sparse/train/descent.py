@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
 
 from attnlimit.checks import Array, one_of
 from attnlimit.errors import BadInput
@@ -36,10 +39,20 @@ def pool(X: Array, model: str, query: Array | None = None, sharpness: float = 1.
         return X.reshape(len(X), -1)
     if query is None:
         raise BadInput("attention pooling needs a query.")
-    logits = sharpness * (X @ query)
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
+    p = softmax(sharpness * (X @ query), axis=1)
     return (p[:, None, :] @ X)[:, 0, :]
+
+
+def pooled_bags(
+    blocks: Iterable[tuple[Array, NDArray[Any]]],
+    model: str,
+    query: Array | None = None,
+    sharpness: float = 1.0,
+) -> tuple[Array, Array]:
+    """Features and labels of all bags, pooled block by block."""
+    parts = [(pool(X, model, query, sharpness), y) for X, y in blocks]
+    features, labels = zip(*parts, strict=True)
+    return np.concatenate(features), np.concatenate(labels).astype(float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,9 +132,5 @@ def train_attention(
     With split data the query is independent of the readout's bags, as the theory assumes.
     """
     query = query_steps(query_blocks, loss, lr_w, lr_b, lr_q, beta).query
-    features, labels = [], []
-    for X, y in (readout_blocks or query_blocks)():
-        features.append(pool(X, "attention", query, beta))
-        labels.append(y)
-    fitted = fit_readout(np.concatenate(features), np.concatenate(labels), loss, ridge)
-    return TrainedAttention(query, beta, fitted)
+    features, labels = pooled_bags((readout_blocks or query_blocks)(), "attention", query, beta)
+    return TrainedAttention(query, beta, fit_readout(features, labels, loss, ridge))

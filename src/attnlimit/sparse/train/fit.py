@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
 from attnlimit.checks import Array, positive, real_array
 from attnlimit.errors import BadInput, NotConverged
+from attnlimit.newton import descend, scaled_solve
 from attnlimit.sparse.law.readout import LossLike
 from attnlimit.sparse.losses import Loss, as_loss
 
@@ -50,64 +51,53 @@ def fit_readout(
         )
     n, p = F.shape
     if p <= n:
-        return _newton(F, y, chosen, ridge)
+        return _fit(F, y, chosen, ridge)
     gram = F @ F.T
     gram[np.diag_indices(n)] += 1e-12 * np.trace(gram) / n
     lower = np.linalg.cholesky(gram)
-    reduced = _newton(lower, y, chosen, ridge)
+    reduced = _fit(lower, y, chosen, ridge)
     coefficients = solve_triangular(lower, reduced.weights, lower=True, trans="T")
-    return LinearReadout(
-        F.T @ coefficients, reduced.bias, reduced.train_loss, reduced.train_error, reduced.steps
-    )
+    return replace(reduced, weights=F.T @ coefficients)
 
 
-def _newton(F: Array, y: Array, loss: Loss, ridge: float) -> LinearReadout:
+def _fit(F: Array, y: Array, loss: Loss, ridge: float) -> LinearReadout:
     n, p = F.shape
     A = np.concatenate([F, np.ones((n, 1))], axis=1)
     ridges = np.append(np.full(p, ridge), 0.0)
-    x = np.zeros(p + 1)
-    z = A @ x
     # a small step along the prox gives the curvature of any loss, kinks included
     gamma = np.full(n, 1e-6)
 
-    def objective(z: Array, x: Array) -> float:
-        return float(loss.value(z, y).mean() + 0.5 * ridges @ x**2)
+    def objective(x: Array) -> float:
+        return float(loss.value(A @ x, y).mean() + 0.5 * ridges @ x**2)
 
-    value = objective(z, x)
-    steps = 0
-    while steps < MAX_STEPS:
-        steps += 1
-        gradient = A.T @ loss.slope(z, y) / n + ridges * x
+    def step(x: Array) -> tuple[Array, Array]:
+        z = A @ x
         _, _, curvature = loss.envelope_slopes(z, gamma, y)
         scaled = A * np.sqrt(curvature / n)[:, None]
-        hessian = scaled.T @ scaled
-        hessian[np.diag_indices(p + 1)] += ridges + 1e-12
+        hessian = scaled.T @ scaled + np.diag(ridges)
         # where the loss is straight only this floor keeps the bias from running away
         hessian[-1, -1] = max(hessian[-1, -1], 1e-8)
-        step = -cho_solve(cho_factor(hessian, overwrite_a=True), gradient)
-        decrement = -float(gradient @ step)
-        move = A @ step
-        length = min(1.0, 10 * (1 + np.abs(z).max()) / (np.abs(move).max() + 1e-300))
-        while length > 1e-10:
-            new_value = objective(z + length * move, x + length * step)
-            if new_value <= value - 1e-4 * length * decrement:
-                break
-            length /= 2
-        else:
-            length = 0.0
-        x, z = x + length * step, z + length * move
-        value = min(value, new_value)
-        if decrement < 1e-11 * value or length == 0.0:
-            break
-    if decrement > 1e-6 * value:
+        gradient = A.T @ loss.slope(z, y) / n + ridges * x
+        return scaled_solve(hessian, gradient), gradient
+
+    def longest(x: Array, move: Array) -> float:
+        return float(10 * (1 + np.abs(A @ x).max()) / (np.abs(A @ move).max() + 1e-300))
+
+    start = np.zeros(p + 1)
+    found = descend(
+        objective, step, start, tolerance=1e-18, steps=MAX_STEPS, longest=longest, rounding=1e-15
+    )
+    decrement = found.decrement / found.value
+    if decrement > 1e-6:
         raise NotConverged(
-            f"the readout's training stopped at a relative decrement of {decrement / value:.2g}.",
-            reached=decrement / value,
+            f"the readout's training stopped at a relative decrement of {decrement:.2g}.",
+            reached=decrement,
         )
+    z = A @ found.x
     return LinearReadout(
-        x[:-1],
-        float(x[-1]),
+        found.x[:-1],
+        float(found.x[-1]),
         float(loss.value(z, y).mean()),
         float(np.mean(y * z <= 0)),
-        steps,
+        found.steps,
     )

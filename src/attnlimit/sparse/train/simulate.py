@@ -11,11 +11,11 @@ from scipy.optimize import linprog
 from scipy.special import ndtr
 
 from attnlimit.checks import Array, count, positive
-from attnlimit.errors import BadInput, NotConverged
-from attnlimit.sparse.law.features import feature_points
+from attnlimit.errors import NotConverged
+from attnlimit.sparse.law.features import check_query, feature_points
 from attnlimit.sparse.law.readout import FINE, LossLike
 from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.train.descent import Blocks, pool, query_steps
+from attnlimit.sparse.train.descent import Blocks, pool, pooled_bags, query_steps
 from attnlimit.sparse.train.fit import LinearReadout, fit_readout
 
 
@@ -56,8 +56,7 @@ def replicate(
     seed: int,
 ) -> Measured:
     """Run `draw` with independent generators; means and standard errors of what it returns."""
-    if replicates < 2:
-        raise BadInput(f"replicates must be at least 2 for a standard error, got {replicates}.")
+    replicates = count(replicates, "replicates", smallest=2)
     children = np.random.SeedSequence(seed).spawn(replicates)
     table = pd.DataFrame([draw(np.random.default_rng(child)) for child in children])
     return Measured(
@@ -67,6 +66,12 @@ def replicate(
         samples,
         replicates,
     )
+
+
+def sizes(alpha: float, dim: int, name: str = "alpha") -> tuple[int, int]:
+    """Dimension and number of bags, both checked."""
+    dim = count(dim, "dim", 2)
+    return dim, round(positive(alpha, name) * dim)
 
 
 def repeatable(task: SparseTask, n: int, dim: int, seed: int) -> Blocks:
@@ -102,22 +107,13 @@ def simulate_readout(
     The test error of each trained readout is computed from the exact law of a fresh bag given
     that readout, so that only the training set is random. Ridge must be positive.
     """
-    dim, samples = count(dim, "dim", 2), round(positive(alpha, "alpha") * count(dim, "dim", 2))
-    feature_points(
-        SparseTask(task.length, task.signals, task.strength, task.prior),
-        model,
-        cosine,
-        sharpness,
-        6,
-    )
+    check_query(model, cosine, sharpness)
+    dim, samples = sizes(alpha, dim)
     query = unit_query(task, dim, cosine)
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
-        features, labels = [], []
-        for X, y in task.batches(samples, dim, rng):
-            features.append(pool(X, model, query, sharpness))
-            labels.append(y.astype(float))
-        fitted = fit_readout(np.concatenate(features), np.concatenate(labels), loss, ridge)
+        bags = pooled_bags(task.batches(samples, dim, rng), model, query, sharpness)
+        fitted = fit_readout(*bags, loss, ridge)
         return {
             "test_error": exact_test_error(task, fitted, model, query, cosine, sharpness, rng),
             "train_loss": fitted.train_loss,
@@ -143,13 +139,10 @@ def exact_test_error(
     if model == "attention":
         points = feature_points(task, model, cosine, sharpness, FINE)
         along = float(w @ query)
-        across_direction = xi - cosine * query
-        size = np.linalg.norm(across_direction)
-        across = float(w @ across_direction) / size if size > 1e-9 else 0.0
-        rest = w - along * query
-        mean = along * points.along + across * points.across + b
-        noise = points.rho * np.linalg.norm(rest)
-        return points.mean(ndtr(-points.label * mean / noise))
+        sideways = xi - cosine * query
+        size = np.linalg.norm(sideways)
+        across = float(w @ sideways / size) if size > 1e-9 else 0.0
+        return points.error(along, across, b, float(np.linalg.norm(w - along * query)))
     if model == "pooled":
         signal = np.full(1, task.strength * task.signals / task.length * float(w @ xi))
         noise_scale = np.linalg.norm(w) / np.sqrt(task.length)
@@ -177,24 +170,18 @@ def simulate_protocol(
     seed: int = 0,
 ) -> Measured:
     """Run all four stages on drawn bags, query and readout on separate ones: `end_to_end`."""
-    dim = count(dim, "dim", 2)
-    first, second = round(positive(alpha0, "alpha0") * dim), round(positive(alpha1, "alpha1") * dim)
-    xi = task.direction(dim)
+    (dim, first), (_, second) = sizes(alpha0, dim, "alpha0"), sizes(alpha1, dim, "alpha1")
+    model, xi = "attention", task.direction(dim)
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
         blocks = repeatable(task, first, dim, int(rng.integers(2**62)))
         query = query_steps(blocks, loss, lr_w, lr_b, lr_q, beta).query
         norm = float(np.linalg.norm(query))
         unit, cosine = query / norm, float(query @ xi) / norm
-        features, labels = [], []
-        for X, y in task.batches(second, dim, rng):
-            features.append(pool(X, "attention", query, beta))
-            labels.append(y.astype(float))
-        fitted = fit_readout(np.concatenate(features), np.concatenate(labels), loss, ridge)
+        bags = pooled_bags(task.batches(second, dim, rng), model, query, beta)
+        fitted = fit_readout(*bags, loss, ridge)
         return {
-            "test_error": exact_test_error(
-                task, fitted, "attention", unit, cosine, beta * norm, rng
-            ),
+            "test_error": exact_test_error(task, fitted, model, unit, cosine, beta * norm, rng),
             "train_loss": fitted.train_loss,
             "train_error": fitted.train_error,
             "cosine": cosine,
@@ -217,7 +204,7 @@ def simulate_alignment(
     seed: int = 0,
 ) -> Measured:
     """Take the two gradient steps on round(alpha0 d) drawn bags: `query_alignment`, measured."""
-    dim, samples = count(dim, "dim", 2), round(positive(alpha0, "alpha0") * count(dim, "dim", 2))
+    dim, samples = sizes(alpha0, dim, "alpha0")
     xi = task.direction(dim)
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
@@ -261,7 +248,8 @@ def simulate_capacity(
 
     The readout has d weights and a bias; the limit counts d only, a shift of order 1/d.
     """
-    dim, samples = count(dim, "dim", 2), round(positive(alpha, "alpha") * count(dim, "dim", 2))
+    check_query(model, cosine, sharpness)
+    dim, samples = sizes(alpha, dim)
     query = unit_query(task, dim, cosine)
 
     def draw(rng: np.random.Generator) -> dict[str, float]:

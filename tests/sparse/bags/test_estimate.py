@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from attnlimit.errors import BadInput
+from attnlimit.sparse import SparseTask, estimate, make_bags
+from drawn_bags import drawn
+
+
+def test_estimate_recovers_the_task():
+    task = SparseTask(12, 1, 4.5, 0.4)
+    found = estimate(drawn(task, 500, 30, seed=1))
+    assert found.task.length == 12
+    assert found.task.signals == 1
+    assert found.task.strength == pytest.approx(4.5, rel=0.06)
+    assert found.task.prior == pytest.approx(0.4, abs=0.06)
+    assert found.signal_fraction == pytest.approx(1 / 12, rel=0.15)
+    assert all(check.holds for check in found.checks), str(found)
+    assert abs(found.direction @ (found.whitening.T @ task.direction(30))) > 0.9
+
+
+def test_estimate_does_not_depend_on_the_coordinates():
+    task = SparseTask(10, 2, 4.0)
+    bags = drawn(task, 300, 10, seed=2)
+    turn, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((10, 10)))
+    moved = bags.transformed(turn * np.linspace(0.7, 1.4, 10), np.full(10, 5.0))
+    a, b = estimate(bags), estimate(moved)
+    assert a.dim == b.dim == 10
+    assert a.task.strength == pytest.approx(b.task.strength, rel=1e-6)
+    assert a.signal_fraction == pytest.approx(b.signal_fraction, rel=1e-6)
+    for one, other in zip(a.checks, b.checks, strict=True):
+        if "kurtosis" not in one.assumption:  # averaged over axes, which the turn changes
+            assert one.found == pytest.approx(other.found, abs=1e-5)
+
+
+def test_broken_assumptions_are_named():
+    task = SparseTask(10, 1, 5.0)
+    X, y = task.sample(400, 20, seed=3)
+    heavy = X + 2 * np.random.default_rng(0).standard_t(2.5, X.shape)
+    kurtosis = estimate(make_bags(list(heavy), y)).checks[0]
+    assert not kurtosis.holds
+    shifted = X + np.random.default_rng(0).standard_normal((400, 1, 20))
+    clustered = estimate(make_bags(list(shifted), y)).checks[2]
+    assert not clustered.holds
+    ragged = make_bags([bag[: 3 + i % 8] for i, bag in enumerate(X)], y)
+    assert not next(c for c in estimate(ragged).checks if "length" in c.assumption).holds
+
+
+def test_a_pilot_that_is_too_small_is_refused():
+    tiny = drawn(SparseTask(2, 1, 2.0), 10, 50, seed=0)
+    with pytest.raises(BadInput, match="max-dim"):
+        estimate(tiny)
