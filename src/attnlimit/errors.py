@@ -37,3 +37,7 @@ class UnreliableFit(AttnlimitError):
 
 class MissingExtra(AttnlimitError, ImportError):
     """An optional dependency is needed; the message names the extra to install."""
+
+
+class Interrupted(AttnlimitError):
+    """The user stopped the run; what was finished is kept."""

@@ -5,28 +5,49 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from typer.core import TyperGroup
 
 import attnlimit
-from attnlimit.errors import AttnlimitError
+from attnlimit.errors import AttnlimitError, Interrupted
 
-# Modules with a `register(app)`; a new command is one file and one line here.
-COMMANDS = (
-    "attnlimit.cli.demo",
-    "attnlimit.cli.measure",
-    "attnlimit.cli.plan",
-    "attnlimit.cli.report",
-    "attnlimit.cli.reproduce",
-    "attnlimit.cli.runs",
-    "attnlimit.cli.cluster",
-    "attnlimit.cli.cost",
-    "attnlimit.cli.models",
-    "attnlimit.cli.tokens",
-    "attnlimit.cli.sparse",
-)
+# Each command, the module whose `register(app)` adds it, and its line of help: the module is only
+# imported when its command is chosen.
+COMMANDS = {
+    "demo": ("demo", "Predict, measure and budget every head of MiniLM, and write the report."),
+    "plan": ("plan", "Budget every head of a model on a text; nothing is drawn or random."),
+    "measure": ("measure", "Predict, measure and budget every head of a model; write its page."),
+    "reproduce": ("reproduce", "Run an experiment of the papers: a run folder, a figure, a table."),
+    "sparse": ("sparse", "Sparse-token classification: learning curves, plans for bags."),
+    "report": ("report", "Build the page of a finished run again."),
+    "compare": ("report", "Put two runs of one kind side by side."),
+    "explorer": ("report", "Write the page of sliders over the exact laws."),
+    "tokens": ("tokens", "Shade a text by the influence of each token."),
+    "cost": ("cost", "Predict the hours and memory of plan and measure, before they are run."),
+    "models": ("models", "List the models and texts that are available here."),
+    "runs": ("runs", "List, show and remove run folders."),
+    "cluster": ("cluster", "Say how to start a cluster, or check one."),
+}
+SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class LazyGroup(TyperGroup):
+    """Commands that are names and lines of help until one of them is chosen."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Import the command that was named."""
+        name, found, rest = super().resolve_command(ctx, args)
+        return name, found if found is None else load_command(str(found.name)), rest
+
+
+def load_command(name: str) -> Any:
+    """Import a command's module, and return the command it registers."""
+    app = typer.Typer(callback=lambda: None, context_settings=SETTINGS)
+    import_module(f"attnlimit.cli.{COMMANDS[name][0]}").register(app)
+    return typer.main.get_group(app).commands[name]
 
 
 def _version(asked: bool) -> None:
@@ -39,11 +60,12 @@ def build() -> typer.Typer:
     """Return the command line with every command on it."""
     app = typer.Typer(
         name="attnlimit",
+        cls=LazyGroup,
         help="How many tokens are enough for attention: predicted exactly, measured honestly.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=SETTINGS,
     )
 
     @app.callback()
@@ -54,15 +76,13 @@ def build() -> typer.Typer:
     ) -> None:
         """How many tokens are enough for attention: predicted exactly, measured honestly."""
 
-    for module in COMMANDS:
-        import_module(module).register(app)
+    for name, (_, line) in COMMANDS.items():
+        app.command(name, help=line)(lambda: None)
     return app
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; errors are one sentence on stderr and exit code 2."""
-    from attnlimit.runs import Interrupted
-
     errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     try:
         build()(args=arguments)

@@ -1,7 +1,8 @@
 """Run folders, resuming, and where the work is done."""
 
+from attnlimit.errors import Interrupted
 from attnlimit.runs.cluster import DaskCluster
-from attnlimit.runs.driver import CannotStore, Interrupted, ShardsSetAside, execute
+from attnlimit.runs.driver import CannotStore, ShardsSetAside, execute
 from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.folder import FolderBusy, RunFolder, run_key
 from attnlimit.runs.processes import LocalProcesses

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from attnlimit.errors import AttnlimitError, BadInput
+from attnlimit.errors import AttnlimitError, BadInput, Interrupted
 from attnlimit.runs.attempts import Attempts
 from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.experiment import CURVES, Config, Runnable
@@ -20,10 +20,6 @@ from attnlimit.runs.status import Progress, Status
 from attnlimit.runs.task import Outcome, Task
 
 GATHERED_AT_ONCE = 1000
-
-
-class Interrupted(AttnlimitError):
-    """The user stopped the run; what was finished is kept."""
 
 
 class CannotStore(AttnlimitError):

@@ -1,0 +1,89 @@
+"""Does it start at once, and does every public name load when first used, from any door?"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import attnlimit
+from attnlimit.cli.main import COMMANDS, load_command
+
+PACKAGE = Path(attnlimit.__file__).parent
+HEAVY = ("torch", "transformers", "scipy", "pandas", "pyarrow", "matplotlib", "plotly", "dask")
+# The libraries first, once; then each room in a process of its own, as if it came first.
+EACH_FIRST = """
+import importlib, os, sys
+import torch, scipy.stats, scipy.optimize, pandas, pyarrow.parquet, typer
+for name in sys.argv[1:]:
+    if not (child := os.fork()):
+        try:
+            importlib.import_module(name)
+        except BaseException as error:
+            print(name, repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
+
+
+def said(*arguments: str) -> str:
+    """What a fresh Python prints."""
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.parametrize("what", ["import attnlimit", "import attnlimit.cli"])
+def test_nothing_heavy_is_imported_before_it_is_used(what):
+    loaded = set(said("-c", f"{what}\nimport sys\nprint(*sys.modules)").split())
+    assert loaded & set(HEAVY) == set()
+
+
+def test_help_names_every_command_and_imports_none():
+    code = (
+        "import sys, attnlimit.cli\n"
+        "try:\n    attnlimit.cli.main(['--help'])\n"
+        "except SystemExit as done:\n    print('code', done.code, *sys.modules)"
+    )
+    help_text, _, after = said("-c", code).rpartition("code")
+    assert all(name in help_text for name in COMMANDS)
+    assert set(after.split()) & set(HEAVY) == set()
+
+
+def test_the_module_is_the_command_line():
+    assert said("-m", "attnlimit", "--version").split() == ["attnlimit", attnlimit.__version__]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_is_found_where_the_table_says(name):
+    command = load_command(name)
+    assert command.name == name
+    assert COMMANDS[name][1].endswith(".")
+
+
+def test_every_public_name_is_there_and_listed():
+    for name in attnlimit.__all__:
+        assert getattr(attnlimit, name) is not None
+        assert name in dir(attnlimit)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        attnlimit.nothing  # noqa: B018
+
+
+def test_type_checkers_see_the_names_that_load():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {alias.name for node in block.body for alias in node.names}
+    assert seen == set(attnlimit.__all__)
+
+
+def test_every_room_can_be_the_first():
+    rooms = [path.parent for path in PACKAGE.rglob("__init__.py")]
+    doors = {*rooms, *(path.with_suffix("") for path in PACKAGE.glob("*.py"))} - {
+        PACKAGE / "__init__", PACKAGE / "__main__"
+    }  # fmt: skip
+    names = [".".join(path.relative_to(PACKAGE.parent).parts) for path in sorted(doors)]
+    assert len(names) > 20
+    assert said("-c", EACH_FIRST, *names) == ""
