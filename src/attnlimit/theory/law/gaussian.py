@@ -66,21 +66,21 @@ def gaussian_law(sigma: ArrayLike, n: ArrayLike) -> GaussianLaw:
     for s in np.unique(grid_sigma):
         here = grid_sigma == s
         distinct, index = np.unique(grid_n[here], return_inverse=True)
-        table = _table(float(s), distinct)
+        table = gaussian_table(float(s), distinct)
         rows = np.array([_row(table, int(k), float(s)) for k in distinct])
         bias[here], mse[here], participation[here] = rows[index].T
     return GaussianLaw(grid_sigma.copy(), grid_n.copy(), bias, mse, participation)
 
 
-def _table(sigma: float, n: NDArray[np.int64]) -> LaplaceTable:
+def gaussian_table(sigma: float, n: NDArray[np.int64]) -> LaplaceTable:
+    """The table of a standard normal key seen with scores of deviation `sigma`."""
     g, weight = standard_normal_grid(sigma)
     centred = (g - sigma)[:, None]
     return tabulate(sigma * g, weight / weight.sum(), centred, centred**2, n)
 
 
 def _row(table: LaplaceTable, n: int, sigma: float) -> tuple[float, float, float]:
-    table.check_normalisation(n)
-    once, twice = n * table.power(n - 1), n * (n - 1) * table.power(n - 2)
+    once, twice = table.meeting(n)
     linear, quadratic = table.linear[:, 0], table.quadratic[:, 0]
     participation = float(table.square @ once)
     # Gaussian integration by parts: E Gamma_n = (1 - participation) sigma. It keeps the digits

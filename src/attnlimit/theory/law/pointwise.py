@@ -199,10 +199,7 @@ def _integrate(
 ) -> tuple[Array, Array, Array]:
     mse, bias, participation = [], [], []
     for k in n:
-        count = int(k)
-        table.check_normalisation(count)
-        once = count * table.power(count - 1)
-        twice = count * (count - 1) * table.power(count - 2)
+        once, twice = table.meeting(int(k))
         outputs = table.linear @ lift.T
         bias.append(once @ outputs)
         mse.append(table.quadratic[:, 0] @ once + (outputs**2).sum(axis=1) @ twice)
@@ -212,7 +209,7 @@ def _integrate(
 
 def _second_moment(table: LaplaceTable, lift: Array, across: Array, n: int) -> Array:
     """E (Gamma_n - Gamma)(Gamma_n - Gamma)', from the columns spread and products."""
-    once, twice = n * table.power(n - 1), n * (n - 1) * table.power(n - 2)
+    once, twice = table.meeting(n)
     rank = lift.shape[1]
     parts = len(across)
     spread = once @ table.quadratic[:, 1 : 1 + parts]

@@ -15,7 +15,7 @@ from scipy.special import loggamma
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, NoLimitError
-from attnlimit.theory.law.quadrature import ALPHA_STEP, LaplaceTable
+from attnlimit.theory.law.quadrature import EXACT, LaplaceTable, log_phi
 from attnlimit.tokens import Product
 
 _LINES = (-12.0, -6.0, -3.0, -1.5, -0.75, -0.3, 0.3, 0.5, 0.7, 1.3, 1.5, 1.7)
@@ -42,7 +42,7 @@ def tabulate_product(
             f"scores reach {reach:.3g}, too far for the exact law of independent coordinates; "
             "use hardmax_error, or a smaller scale."
         )
-    alpha = np.arange(low, high, ALPHA_STEP)
+    alpha = np.arange(low, high, EXACT.step)
     omega = np.arange(0, _HEIGHT, 2 * np.pi / period)
     share = np.full(len(omega), 2 / period)
     share[0] /= 2
@@ -80,8 +80,7 @@ def tabulate_product(
                 square[chosen] = plain
                 quadratic[chosen] = np.real(kernel @ energy)
     return LaplaceTable(
-        step=ALPHA_STEP,
-        log_phi=np.log1p(-np.clip(one_minus_phi, 0, 1 - 1e-16)),
+        log_phi=log_phi(np.maximum(one_minus_phi, 0.0)),
         mass=mass,
         linear=linear,
         square=square,

@@ -1,17 +1,21 @@
-"""Laplace tables: the functions of t whose integrals are the exact law of attention at every n.
+"""How is an expectation over n keys integrated? The one sum over alpha that every law stands on.
 
-With w = t e^s for one key of score s, and t = e^{-alpha}, a table holds on a grid of alpha
+With w = t e^s for one key of score s, and t = e^{-alpha}, every exact law is an integral over t of
 
-    log phi = log E e^{-w},   linear = E[w e^{-w} f],   quadratic = E[w^2 e^{-w} f],
+    phi = E e^{-w},   E[w e^{-w} f],   E[w^2 e^{-w} f], ...
 
-for chosen functions f of the key. None of them depends on n, so one sweep serves every n; the
-integrals over t become plain sums over alpha, because dt = t d(alpha) and the trapezoid rule is
-exponentially accurate there (docs/theory/exact-law.md).
+for functions f of the key, times phi^(n - k) where k distinct keys meet. None of these depends on
+n, so one sweep serves every n; the integrals become plain sums over alpha, because dt = t d(alpha)
+and the trapezoid rule is exponentially accurate there (docs/theory/exact-law.md).
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,73 +23,175 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.errors import NotConverged
 
-ALPHA_STEP = 0.25
-"""Step in alpha = -log t; the trapezoid rule errs by about exp(-pi^2 / step), below 1e-16."""
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Numbers = TypeVar("Numbers", Array, "Tensor")
+
+CAP = 6.0
+"""Where scores above alpha may be cut: exp(-exp(6)) is as good as zero, and not denormal."""
 
 NORMALISATION_TOLERANCE = 1e-8
+_SURE = 1 - 1e-16
+_FADED = 700.0
 _CHUNK = 64
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How fine the sum over alpha is, and how far it goes.
+
+    The trapezoid rule errs by about exp(-pi^2 / step). Scores that n keys reach with a chance
+    below `rare` do not count; `depth`, `below` and `above` are natural logarithms: by how much
+    phi^(n-2) has fallen at the least alpha, and how far alpha goes past the extreme scores, where
+    `per_log_n` of log n are added above.
+    """
+
+    step: float
+    rare: float
+    depth: float
+    below: float
+    above: float
+    per_log_n: float
+
+
+EXACT = Precision(0.25, 1e-30, 70.0, 1 + float(np.log(70.0)), 40.0, 2.0)
+"""Errors below 1e-16; those of order 1/n keep their relative accuracy."""
+
+PAIRS = Precision(0.5, 1e-9, 18.0, 5.0, 14.0, 1.0)
+"""For the costlier law of two queries: errors below 1e-7."""
+
+
+def alpha_grid(
+    score: Array,
+    weight: Array,
+    n: NDArray[np.int64],
+    precision: Precision = EXACT,
+    own: Array | None = None,
+    reach: float = -np.inf,
+) -> Array:
+    """Where the integrands live: from phi^(n-2) negligible up to e^{-alpha} negligible.
+
+    `own` are scores of keys that are there for certain, and `reach` is a score up to which others
+    may come to be known.
+    """
+    order = np.argsort(score)
+    score, weight = score[order], weight[order]
+    known = np.empty(0) if own is None else own
+    spare, many = max(float(n.min()) - len(known) - 2, 0.0), float(n.max())
+    above = np.cumsum(weight[::-1])[::-1]
+    reachable = score[above * many > precision.rare]
+    top = float(reachable[-1] if len(reachable) else score[-1]) + precision.per_log_n * np.log(many)
+    high = max(top, float(known.max(initial=reach))) + precision.above
+    low, kept = float(min(score[0], known.min(initial=np.inf))) - precision.below, high
+    while kept - low > 0.5:
+        middle = (low + kept) / 2
+        missed = -float(weight @ np.expm1(-key_weights(score - middle)))
+        lost = -spare * math.log1p(-min(missed, _SURE))
+        lost += float(key_weights(known - middle).sum()) if len(known) else 0.0
+        low, kept = (middle, kept) if lost > precision.depth else (low, middle)
+    return np.arange(low, high, precision.step)
+
+
+def times_down(
+    start: float, step: float, negligible: Callable[[float], bool], bottom: float = -_FADED
+) -> Array:
+    """Nodes of t from e^{-start} on, until `negligible(t)` or alpha = `bottom`."""
+    alpha = min(start, 0.0)
+    while alpha > bottom and not negligible(float(np.exp(-alpha))):
+        alpha -= 1.0
+    return np.exp(-np.arange(start, max(alpha, bottom) - step, -step))
+
+
+def edge_weights(nodes: int, step: float) -> Array:
+    """Weights of the nodes for an integrand that is linear in t before the first of them.
+
+    It goes on there as a geometric series.
+    """
+    weights = np.ones(nodes)
+    weights[0] += 1 / np.expm1(step)
+    return weights
+
+
+def key_weights(gap: Array) -> Array:
+    """w = e^{gap} for scores less alpha."""
+    return np.exp(np.minimum(gap, CAP))
+
+
+def log_phi(missed: Array) -> Array:
+    """Logarithm of phi from 1 - phi, with all digits where phi is near one."""
+    return np.log1p(-np.minimum(missed, _SURE))
+
+
+def meeting(log_phi: Numbers, n: float, distinct: int, step: float) -> Numbers:
+    """Weights over alpha of a sum in which `distinct` of n keys meet.
+
+    n (n-1) ... (n - distinct + 1) phi^(n - distinct), times the step; for arrays and tensors.
+    """
+    ways = step * math.prod(float(n) - k for k in range(distinct))
+    power = max(n - distinct, 0) * log_phi
+    return ways * (np.exp(power) if isinstance(power, np.ndarray) else power.exp())
+
+
+def check_weights(total: Array | Tensor, tolerance: float) -> float:
+    """How far from one the weights of keys sum, which is exact in theory; raise if too far."""
+    missed = float((total - 1).__abs__().max())
+    if not missed <= tolerance:
+        raise NotConverged(
+            f"the exact law's quadrature is off: its weights sum to one only within {missed:.2g}, "
+            f"not within {tolerance:g}.",
+            reached=missed,
+        )
+    return missed
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """Keys given as nodes, as one query sees them: phi, and moments E[w^k e^{-w} f], by alpha."""
+
+    alpha: Array  # (J,)
+    w: Array  # (J, K)
+    decay: Array  # (J, K): e^{-w} times the probabilities of the nodes
+    missed: Array  # (J,): 1 - phi
+
+    @staticmethod
+    def over(score: Array, weight: Array, alpha: Array) -> Sweep:
+        """Sweep nodes of these scores and probabilities, in any order."""
+        w = key_weights(score - alpha[:, None])
+        return Sweep(alpha, w, np.exp(-w) * weight, -np.expm1(-w) @ weight)
+
+    @cached_property
+    def log_phi(self) -> Array:
+        """Logarithm of phi, (J,)."""
+        return log_phi(self.missed)
+
+    def moment(self, power: int, of: Array) -> Array:
+        """E[w^power e^{-w} f] for f (K,) or (K, c) at the nodes: (J,) or (J, c)."""
+        return (self.decay * self.w**power if power else self.decay) @ of
+
+    def meeting(self, n: float, distinct: int) -> Array:
+        """Weights over alpha of a sum in which `distinct` of n keys meet."""
+        return meeting(self.log_phi, n, distinct, float(self.alpha[1] - self.alpha[0]))
 
 
 @dataclass(frozen=True, eq=False)
 class LaplaceTable:
     """phi and the moments E[w e^{-w} f], E[w^2 e^{-w} f] on a grid of alpha."""
 
-    step: float
     log_phi: Array  # (J,)
     mass: Array  # (J,)    E[w e^{-w}]
     square: Array  # (J,)  E[w^2 e^{-w}]
     linear: Array  # (J, r)
     quadratic: Array  # (J, q)
 
-    def power(self, exponent: float) -> Array:
-        """phi^exponent on the grid, times the step: the weights of an integral over alpha."""
-        return self.step * np.exp(exponent * self.log_phi)
+    def meeting(self, n: int) -> tuple[Array, Array]:
+        """Weights over alpha for one key and for two of n, once their check has passed.
 
-    def check_normalisation(self, n: int) -> float:
-        """1 = n int E[e^s e^{-t e^s}] phi^{n-1} dt, exactly; raise if the table misses it."""
-        total = float(n * (self.mass @ self.power(n - 1)))
-        if not abs(total - 1) < NORMALISATION_TOLERANCE:
-            raise NotConverged(
-                f"the exact law's quadrature is off: its weights at n = {n} sum to {total:.12g}, "
-                f"not 1 within {NORMALISATION_TOLERANCE:g}.",
-                reached=abs(total - 1),
-            )
-        return abs(total - 1)
-
-    def participation(self, n: int) -> float:
-        """E sum_i p_i^2 over n keys."""
-        return float(n * (self.square @ self.power(n - 1)))
-
-
-def alpha_range(
-    score: Array, weight: Array, n: NDArray[np.int64], margin: float = 40.0
-) -> tuple[float, float]:
-    """Where the integrands live: from phi^(n-1) negligible up to exp(-alpha) negligible.
-
-    Scores so rare that n keys never reach them do not count. `margin` is the number of natural
-    logarithms kept below the leading term; twice log n is added above, so that errors of order
-    1/n keep their relative accuracy.
-    """
-    few, many = float(n.min()), float(n.max())
-    above = np.cumsum(weight[::-1])[::-1]
-    reachable = score[above * many > 1e-30]
-    top = float(reachable[-1]) if len(reachable) else float(score[-1])
-    high = top + 2 * np.log(many) + margin
-    low = float(score[0]) - np.log(margin + 30) - 1
-    if few > 2:
-        lo, hi = low, high
-        for _ in range(60):
-            if hi - lo < 0.5:
-                break
-            middle = (lo + hi) / 2
-            lost = -(few - 2) * np.log1p(-min(_one_minus_phi(score, weight, middle), 1 - 1e-16))
-            lo, hi = (middle, hi) if lost > margin + 30 else (lo, middle)
-        low = lo
-    return low, high
-
-
-def _one_minus_phi(score: Array, weight: Array, alpha: float) -> float:
-    return float(-weight @ np.expm1(-np.exp(np.minimum(score - alpha, 7.0))))
+        1 = n int E[e^s e^{-t e^s}] phi^{n-1} dt, exactly; raise if the table misses it.
+        """
+        once, twice = (meeting(self.log_phi, n, k, EXACT.step) for k in (1, 2))
+        check_weights(np.asarray(self.mass @ once), NORMALISATION_TOLERANCE)
+        return once, twice
 
 
 def tabulate(
@@ -101,33 +207,21 @@ def tabulate(
     alpha contribute only to 1 - phi, nodes far below nothing, so each chunk of the grid looks at
     a window of nodes: the cost grows with the number of nodes, not with its square.
     """
-    low, high = alpha_range(score, weight, n)
+    alpha = alpha_grid(score, weight, n)
     depth = 45.0 + 2 * np.log(float(n.max()))
-    alpha = np.arange(low, high + ALPHA_STEP, ALPHA_STEP)
     above = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
-    columns = 2 + linear.shape[1] + quadratic.shape[1]
-    one_minus_phi = np.empty(len(alpha))
-    sums = np.empty((len(alpha), columns))
-    first = np.concatenate([np.ones((len(score), 1)), linear], axis=1) * weight[:, None]
-    second = np.concatenate([np.ones((len(score), 1)), quadratic], axis=1) * weight[:, None]
-    split = first.shape[1]
+    missed = np.empty(len(alpha))
+    ones = np.ones((len(score), 1))
+    functions = [np.concatenate([ones, f], axis=1) * weight[:, None] for f in (linear, quadratic)]
+    first, second = (np.empty((len(alpha), f.shape[1])) for f in functions)
     for start in range(0, len(alpha), _CHUNK):
         chunk = slice(start, start + _CHUNK)
         here = alpha[chunk]
-        i = int(np.searchsorted(score, here[0] - depth))
-        j = int(np.searchsorted(score, here[-1] + 6.7))
-        w = np.exp(np.minimum(score[i:j] - here[:, None], 6.7))
-        decay = np.exp(-w)
-        one_minus_phi[chunk] = above[j] - np.expm1(-w) @ weight[i:j]
+        seen = slice(*np.searchsorted(score, (here[0] - depth, here[-1] + CAP)))
+        w = key_weights(score[seen] - here[:, None])
+        missed[chunk] = above[seen.stop] - np.expm1(-w) @ weight[seen]
+        decay = w * np.exp(-w)
+        first[chunk] = decay @ functions[0][seen]
         decay *= w
-        sums[chunk, :split] = decay @ first[i:j]
-        decay *= w
-        sums[chunk, split:] = decay @ second[i:j]
-    return LaplaceTable(
-        step=ALPHA_STEP,
-        log_phi=np.log1p(-np.minimum(one_minus_phi, 1 - 1e-16)),
-        mass=sums[:, 0],
-        linear=sums[:, 1:split],
-        square=sums[:, split],
-        quadratic=sums[:, split + 1 :],
-    )
+        second[chunk] = decay @ functions[1][seen]
+    return LaplaceTable(log_phi(missed), first[:, 0], second[:, 0], first[:, 1:], second[:, 1:])

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
 from attnlimit.checks import Array
+from attnlimit.theory.law.quadrature import PAIRS, Sweep
 from attnlimit.theory.moments import WhitenedHead
-from attnlimit.theory.pairs.law import CAP, PAIR_STEP, PairTable
+from attnlimit.theory.pairs.law import PairTable
 from attnlimit.theory.pairs.plane import (
     HeightNodes,
     Plane,
@@ -25,7 +26,7 @@ _SPLINE_STEP = 0.25
 
 def normal_nodes(score_std: float) -> tuple[Array, Array]:
     """Trapezoid nodes for g ~ N(0,1) that resolve exp(-t e^{score_std g}) to about 1e-8."""
-    step = min(0.5, PAIR_STEP / max(score_std, 1e-300))
+    step = min(0.5, PAIRS.step / max(score_std, 1e-300))
     g = np.arange(-8.5, min(2 * score_std + 8.5, 10.0) + step, step)
     weight = np.exp(-(g**2) / 2)
     return g, weight / weight.sum()
@@ -51,7 +52,7 @@ class GaussianKeys:
     """Standard normal keys: a query's scores are |b| g, and its limit is its tilt b."""
 
     white: WhitenedHead
-    step: float = PAIR_STEP
+    step: float = PAIRS.step
 
     @property
     def values(self) -> Array:
@@ -89,11 +90,8 @@ def _across_sums(spread: float, x: Array) -> PlaneSums:
     """1 - E e^{-w}, E[e^{-w} g], E[w e^{-w} (1, g, g^2)] for w = e^{spread g - x}, g normal."""
     g, weight = normal_nodes(spread)
     grid = np.arange(x.min() - 1, x.max() + 1 + _SPLINE_STEP, _SPLINE_STEP)
-    w = np.exp(np.minimum(spread * g - grid[:, None], CAP))
-    decay = np.exp(-w)
-    pull = w * decay
-    columns = [-np.expm1(-w) @ weight, decay @ (weight * g)]
-    columns += [pull @ (weight * g**k) for k in range(3)]
-    found = CubicSpline(grid, np.stack(columns, axis=1))(x)
+    sweep = Sweep.over(spread * g, weight, grid)
+    pulls = sweep.moment(1, np.stack([np.ones(len(g)), g, g**2], axis=1))
+    found = CubicSpline(grid, np.column_stack([sweep.missed, sweep.moment(0, g), pulls]))(x)
     missed, fade, pull, first, second = (np.ascontiguousarray(found[..., k]) for k in range(5))
     return PlaneSums(missed, fade, pull, first, second, rest=pull)

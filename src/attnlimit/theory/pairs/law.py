@@ -13,11 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-
-PAIR_STEP = 0.5
-"""Step in alpha for pairs of queries; the trapezoid rule errs by exp(-pi^2 / step), below 1e-8."""
-_MARGIN = 18.0  # natural logarithms kept below the leading term: errors below 1e-7
-CAP = 6.0  # exp(-exp(6)) is zero
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights, log_phi
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,6 +22,11 @@ class OwnKeys:
 
     score: Array  # (P,)
     value: Array  # (P, c): coordinates of V y - Gamma(x)
+
+    def on(self, alpha: Array) -> tuple[Array, Array]:
+        """e^{-sum w} (J,) and sum w u (J, c) of these keys on a grid of alpha."""
+        w = key_weights(self.score - alpha[:, None])
+        return np.exp(-w.sum(axis=1)), w @ self.value
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,28 +40,6 @@ class PairTable:
     shared: Array  # (J, J'): E[w w' e^{-w-w'} <u, u'>]
 
 
-def pair_alphas(
-    score: Array, weight: Array, own: Array, n: NDArray[np.int64], step: float = PAIR_STEP
-) -> Array:
-    """Grid of alpha for one query of a pair, given its law of scores and its own keys' scores."""
-    spare = max(float(n.min()) - len(own) - 2, 0.0)
-    above = np.cumsum(weight[::-1])[::-1]
-    reachable = score[above * float(n.max()) > 1e-9]
-    top = float(reachable[-1]) if len(reachable) else float(score[-1])
-    high = max(top + np.log(float(n.max())), float(own.max(initial=-np.inf))) + 14
-    low, kept = float(min(score[0], own.min(initial=np.inf))) - 5, high
-    while kept - low > PAIR_STEP:
-        middle = (low + kept) / 2
-        miss = -float(weight @ np.expm1(-np.exp(np.minimum(score - middle, CAP))))
-        lost = -spare * np.log1p(-min(miss, 1 - 1e-12))
-        lost += np.exp(np.minimum(own - middle, 50.0)).sum()
-        if lost > _MARGIN:
-            low = middle
-        else:
-            kept = middle
-    return np.arange(low, high, step)
-
-
 def tabulate_pair(
     scores: tuple[Array, Array],
     weight: Array,
@@ -68,31 +47,24 @@ def tabulate_pair(
     alpha: tuple[Array, Array],
 ) -> PairTable:
     """The table for keys given as nodes: scores (K,), weights (K,), centred values (K, c)."""
-    w, v = (np.exp(np.minimum(s - a[:, None], CAP)) for s, a in zip(scores, alpha, strict=True))
-    decay, other = np.exp(-w), np.exp(-v)
-    miss = -(np.expm1(-w) @ weight)[:, None] - (decay * weight) @ np.expm1(-v).T
-    first, second = w * decay * weight, v * other
-    size = values[0].shape[1]
-    drift_1 = np.stack([(first * values[0][:, c]) @ other.T for c in range(size)], axis=-1)
-    drift_2 = np.stack(
-        [(decay * (weight * values[1][:, c])) @ second.T for c in range(size)], axis=-1
-    )
-    together = (values[0] * values[1]).sum(axis=1)
+    first, v = Sweep.over(scores[0], weight, alpha[0]), key_weights(scores[1] - alpha[1][:, None])
+    faded = np.exp(-v)
+    missed = first.missed[:, None] - first.decay @ np.expm1(-v).T
+    pull, other_pull = first.decay * first.w, faded * v
+    drift_1 = [(pull * c) @ faded.T for c in values[0].T]
+    drift_2 = [(first.decay * c) @ other_pull.T for c in values[1].T]
     return PairTable(
         alpha=alpha,
-        log_phi=np.log1p(-np.minimum(miss, 1 - 1e-15)),
-        drift=(drift_1, drift_2),
-        shared=(first * together) @ second.T,
+        log_phi=log_phi(missed),
+        drift=(np.stack(drift_1, axis=-1), np.stack(drift_2, axis=-1)),
+        shared=(pull * (values[0] * values[1]).sum(axis=1)) @ other_pull.T,
     )
 
 
 def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.int64]) -> Array:
     """E[Delta_1 . Delta_2] for each n, counting the own keys among the n."""
-    fade, known = [], []
-    for keys, alpha in zip(own, table.alpha, strict=True):
-        w = np.exp(np.minimum(keys.score - alpha[:, None], 50.0))
-        fade.append((alpha[1] - alpha[0]) * np.exp(-w.sum(axis=1)))
-        known.append(w @ keys.value)
+    fade, known = zip(*(k.on(a) for k, a in zip(own, table.alpha, strict=True)), strict=True)
+    steps = [alpha[1] - alpha[0] for alpha in table.alpha]
     drift_1, drift_2 = table.drift
     size = drift_1.shape[-1]
     phi = np.exp(table.log_phi)
@@ -106,7 +78,7 @@ def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.in
         ],
         axis=-1,
     )
-    terms *= np.multiply.outer(fade[0], fade[1])[..., None]
+    terms *= np.multiply.outer(steps[0] * fade[0], steps[1] * fade[1])[..., None]
     others = n.astype(np.float64) - len(own[0].score)
     powers = np.exp((others - 2)[:, None] * table.log_phi.ravel())
     none, one, two = (powers @ terms.reshape(-1, 3)).T
@@ -126,25 +98,17 @@ def own_key_moments(
     `linear` (K, c) are the coordinates of the centred value at the nodes, `quadratic` (K,) its
     expected square.
     """
-    alpha = pair_alphas(score, weight, own.score, n)
-    w = np.exp(np.minimum(score - alpha[:, None], CAP))
-    decay = np.exp(-w)
-    log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ weight), 1 - 1e-15))
-    first = (w * decay * weight) @ linear
-    second = (w**2 * decay * weight) @ quadratic
-    own_w = np.exp(np.minimum(own.score - alpha[:, None], 50.0))
-    fade = PAIR_STEP * np.exp(-own_w.sum(axis=1))
-    known = own_w @ own.value
-    crossed = (known**2).sum(axis=1)
+    alpha = alpha_grid(score, weight, n, PAIRS, own.score)
+    sweep = Sweep.over(score, weight, alpha)
+    first, second = sweep.moment(1, linear), sweep.moment(2, quadratic)
+    fade, known = own.on(alpha)
     mean, square = [], []
     for count in n.astype(np.float64) - len(own.score):
-        p1 = fade * np.exp((count - 1) * log_phi)
-        p2 = fade * np.exp((count - 2) * log_phi)
-        p0 = fade * np.exp(count * log_phi)
-        mean.append(p0 @ known + count * (p1 @ first))
+        none, one, two = (fade * sweep.meeting(count, k) for k in range(3))
+        mean.append(none @ known + one @ first)
         square.append(
-            p0 @ crossed
-            + count * (p1 @ (2 * (known * first).sum(axis=1) + second))
-            + count * (count - 1) * (p2 @ (first**2).sum(axis=1))
+            none @ (known**2).sum(axis=1)
+            + one @ (2 * (known * first).sum(axis=1) + second)
+            + two @ (first**2).sum(axis=1)
         )
     return np.array(mean), np.array(square)

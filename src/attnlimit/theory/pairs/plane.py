@@ -6,21 +6,15 @@ key is isotropic. So one law serves both, given the law of the plane (docs/theor
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.theory.pairs.law import (
-    CAP,
-    OwnKeys,
-    PairTable,
-    own_key_moments,
-    pair_alphas,
-    pair_moment,
-)
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, log_phi
+from attnlimit.theory.pairs.law import OwnKeys, PairTable, own_key_moments, pair_moment
 
 _PARALLEL = 1e-6
 _NOTHING = 1e-300
@@ -101,10 +95,8 @@ def plane_table(
 
     The first tilt is along the first axis; the second has coordinates (cosine, sine).
     """
-    w = np.exp(np.minimum(nodes.score - alpha[0][:, None], CAP))
-    decay = np.exp(-w) * nodes.weight
-    pull = w * decay
-    miss = -(np.expm1(-w) @ nodes.weight)[:, None] + decay @ sums.missed
+    sweep = Sweep.over(nodes.score, nodes.weight, alpha[0])
+    decay, pull = sweep.decay, sweep.w * sweep.decay
     along = nodes.height - plane.limits[0]
     along_2, side = nodes.height - plane.limits[1] * plane.cosine, plane.limits[1] * plane.sine
     first = sums.first - side * sums.pull
@@ -117,7 +109,7 @@ def plane_table(
     shared += gram[1, 1] * (pull @ (sums.second - side * sums.first))
     return PairTable(
         alpha=alpha,
-        log_phi=np.log1p(-np.minimum(miss, 1 - 1e-15)),
+        log_phi=log_phi(sweep.missed[:, None] + decay @ sums.missed),
         drift=(drift_1, drift_2),
         shared=shared,
     )
@@ -132,10 +124,12 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
     plane = _plane(keys, tilts)
     nodes = [keys.nodes(size, n) for size in plane.sizes]
     scores = own @ tilts.T  # (own key, query)
-    alpha = (
-        pair_alphas(nodes[0].score, nodes[0].weight, scores[:, 0], n, keys.step),
-        pair_alphas(nodes[1].score, nodes[1].weight, scores[:, 1], n, keys.step),
+    precision = replace(PAIRS, step=keys.step)
+    first, second = (
+        alpha_grid(k.score, k.weight, n, precision, own)
+        for k, own in zip(nodes, scores.T, strict=True)
     )
+    alpha = first, second
     limits = _limits(plane, tilts)
     vectors = np.concatenate([plane.axes, own - limits[0], own - limits[1]]) @ keys.values.T
     frame = np.asarray(np.linalg.qr(vectors.T, mode="r")).T  # the six vectors' coordinates, by row

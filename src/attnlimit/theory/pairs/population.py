@@ -14,14 +14,9 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from attnlimit.checks import Array
+from attnlimit.theory.law.quadrature import PAIRS, alpha_grid
 from attnlimit.theory.pairs.average import controlled_mean, pick
-from attnlimit.theory.pairs.law import (
-    OwnKeys,
-    own_key_moments,
-    pair_alphas,
-    pair_moment,
-    tabulate_pair,
-)
+from attnlimit.theory.pairs.law import OwnKeys, own_key_moments, pair_moment, tabulate_pair
 
 _QUERIES = 1024
 
@@ -79,15 +74,12 @@ class _Population:
         """
         keys = self.rows[[i, j]]
         own = (self.own(i, keys), self.own(j, keys))
-        order = [np.argsort(self.scores[q]) for q in (i, j)]
-        alpha = tuple(
-            pair_alphas(self.scores[q][o], self.weights[o], k.score, n)
-            for q, o, k in zip((i, j), order, own, strict=True)
+        scores = (self.scores[i], self.scores[j])
+        first, second = (
+            alpha_grid(s, self.weights, n, PAIRS, k.score) for s, k in zip(scores, own, strict=True)
         )
         centred = (self.values - self.outputs[i], self.values - self.outputs[j])
-        table = tabulate_pair(
-            (self.scores[i], self.scores[j]), self.weights, centred, (alpha[0], alpha[1])
-        )
+        table = tabulate_pair(scores, self.weights, centred, (first, second))
         limits = self.outputs[[i, j]] - self.mean
         joint = pair_moment(table, own, n) + limits[0] @ limits[1]
         for here, other, keys_here in ((i, 1, own[0]), (j, 0, own[1])):
@@ -101,16 +93,9 @@ class _Population:
         return mean + limit, square + 2 * mean @ limit + limit @ limit
 
     def _moments(self, query: int, own: OwnKeys, n: NDArray[np.int64]) -> tuple[Array, Array]:
-        order = np.argsort(self.scores[query])
-        centred = self.values[order] - self.outputs[query]
-        return own_key_moments(
-            self.scores[query][order],
-            self.weights[order],
-            centred,
-            (centred**2).sum(axis=1),
-            own,
-            n,
-        )
+        centred = self.values - self.outputs[query]
+        energy = (centred**2).sum(axis=1)
+        return own_key_moments(self.scores[query], self.weights, centred, energy, own, n)
 
 
 def query_rows(size: int, most: int) -> NDArray[np.int64]:

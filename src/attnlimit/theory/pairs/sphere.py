@@ -15,7 +15,8 @@ from scipy.special import betaincinv, gammaln
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.theory.pairs.law import CAP, PAIR_STEP, PairTable
+from attnlimit.theory.law.quadrature import PAIRS, key_weights
+from attnlimit.theory.pairs.law import PairTable
 from attnlimit.theory.pairs.plane import HeightNodes, Plane, PlaneSums, plane_table
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio
@@ -35,7 +36,7 @@ class SphereKeys:
 
     score: Array  # (d, d): tilt of the unit query x is score @ x
     values: Array  # (d_v, d)
-    step: float = PAIR_STEP
+    step: float = PAIRS.step
     points: int = 10  # Gauss points in each panel: errors below 1e-10 of a sum
 
     @staticmethod
@@ -173,7 +174,7 @@ def _across_sums(
 
 
 def _kernel(score: Array, weight: Array, z: Array, alpha: Array) -> Array:
-    w = np.exp(np.minimum(score[:, None, :] - alpha[:, None], CAP))
+    w = key_weights(score[:, None, :] - alpha[:, None])
     decay = np.exp(-w)
     first = np.stack([weight, weight * z], axis=-1)
     kept = first.sum(axis=1)[:, None, :] - decay @ first

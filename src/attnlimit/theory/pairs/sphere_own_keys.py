@@ -16,7 +16,7 @@ from scipy.interpolate import RectBivariateSpline
 from scipy.special import betaincinv
 
 from attnlimit.checks import Array
-from attnlimit.theory.pairs.law import CAP, PAIR_STEP, pair_alphas
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights
 from attnlimit.theory.pairs.sphere import SphereKeys
 
 _SIZES = 12
@@ -29,57 +29,38 @@ _STRATA = 32
 class _OneQuery:
     """The mean output of a query with a tilt of one size, whose own token is a key."""
 
-    size: float
-    alpha: Array
-    log_phi: Array
+    sweep: Sweep
     drift: Array  # E[w e^{-w} height]
-    n: NDArray[np.int64]
+    n: Array
 
     @staticmethod
     def of(keys: SphereKeys, size: float, n: NDArray[np.int64]) -> _OneQuery:
         nodes = keys.nodes(size, n)
-        alpha = pair_alphas(nodes.score, nodes.weight, np.empty(0), n)
-        alpha = np.arange(alpha[0], max(float(alpha[-1]), size + 14), PAIR_STEP)
-        w = np.exp(np.minimum(nodes.score - alpha[:, None], CAP))
-        miss = -(np.expm1(-w) @ nodes.weight)
-        drift = (w * np.exp(-w)) @ (nodes.weight * nodes.height)
-        return _OneQuery(size, alpha, np.log1p(-np.minimum(miss, 1 - 1e-15)), drift, n)
+        alpha = alpha_grid(nodes.score, nodes.weight, n, PAIRS, reach=size)
+        sweep = Sweep.over(nodes.score, nodes.weight, alpha)
+        return _OneQuery(sweep, sweep.moment(1, nodes.height), n.astype(np.float64))
 
     def alone(self, own: Array) -> Array:
         """mu = a (own token) + b (direction), for own keys of these scores: (len n, 2, m)."""
-        w, fade = self._known(own)
+        w = key_weights(own[:, None] - self.sweep.alpha)
+        fade = np.exp(-w)
         found = []
-        for count in self.n.astype(np.float64):
-            one, two = self._powers(count, 1), self._powers(count, 2)
-            found.append([(w * fade) @ one, (count - 1) * (fade @ (self.drift * two))])
+        for others in self.n - 1:
+            none, one = (self.sweep.meeting(others, k) for k in (0, 1))
+            found.append([(w * fade) @ none, fade @ (self.drift * one)])
         return np.array(found)
 
     def moved(self, own: float, key: Array) -> Array:
         """delta = a (own token) + y (key) + b (direction), by score of the key: (len n, 3, m)."""
-        (w,), (fade,) = self._known(np.array([own]))
-        v, other = self._known(key)
-        found = []
+        w, v = (key_weights(s - self.sweep.alpha) for s in (own, key[:, None]))
+        fade, other = np.exp(-w), np.exp(-v)
         before = self.alone(np.array([own]))[:, :, 0]
-        for (own_before, along_before), count in zip(
-            before, self.n.astype(np.float64), strict=True
-        ):
-            two = fade * self._powers(count, 2)
-            three = fade * self._powers(count, 3)
-            found.append(
-                [
-                    other @ (w * two) - own_before,
-                    (v * other) @ two,
-                    max(count - 2, 0.0) * (other @ (self.drift * three)) - along_before,
-                ]
-            )
+        found = []
+        for (own_before, along_before), others in zip(before, self.n - 2, strict=True):
+            none, one = (fade * self.sweep.meeting(max(others, 0.0), k) for k in (0, 1))
+            own_now, along_now = other @ (w * none), other @ (self.drift * one)
+            found.append([own_now - own_before, (v * other) @ none, along_now - along_before])
         return np.array(found)
-
-    def _known(self, score: Array) -> tuple[Array, Array]:
-        w = np.exp(np.minimum(score[:, None] - self.alpha, 50.0))
-        return w, np.exp(-w)
-
-    def _powers(self, count: float, taken: int) -> Array:
-        return PAIR_STEP * np.exp(max(count - taken, 0.0) * self.log_phi)
 
 
 @dataclass(frozen=True, eq=False)

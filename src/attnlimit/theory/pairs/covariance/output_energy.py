@@ -11,9 +11,9 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from attnlimit.checks import Array
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pairs.gaussian import normal_nodes
-from attnlimit.theory.pairs.law import CAP, PAIR_STEP, pair_alphas
 from attnlimit.theory.pairs.plane import HeightNodes
 
 _KNOTS = 16
@@ -31,21 +31,17 @@ def key_moments(nodes: HeightNodes, n: int, tail: float = 1.0) -> dict[str, floa
     `tail` is the fourth moment of a key across the query's direction, against a normal key's.
     """
     y, spread = nodes.height, nodes.across
-    alpha = pair_alphas(nodes.score, nodes.weight, np.empty(0), np.array([n]))
-    w = np.exp(np.minimum(nodes.score - alpha[:, None], CAP))
-    decay = np.exp(-w) * nodes.weight
-    log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ nodes.weight), 1 - 1e-15))
+    alpha = alpha_grid(nodes.score, nodes.weight, np.array([n]), PAIRS)
+    sweep = Sweep.over(nodes.score, nodes.weight, alpha)
+    weights = [sweep.meeting(n, k) for k in range(5)]
 
     def m(power: int, degree: int, across: int = 0) -> Array:
         """E[w^power e^{-w} y^degree spread^across] on the grid of alpha."""
-        return (w**power * decay) @ (y**degree * spread**across)
-
-    ways = [float(np.prod(np.arange(n, n - k, -1, dtype=float))) for k in range(5)]
-    phi = [PAIR_STEP * np.exp(max(n - k, 0) * log_phi) for k in range(5)]
+        return sweep.moment(power, y**degree * spread**across)
 
     def together(*parts: Array) -> float:
         """Distinct keys, one for each part."""
-        return ways[len(parts)] * float(np.prod(parts, axis=0) @ phi[len(parts)])
+        return float(np.prod(parts, axis=0) @ weights[len(parts)])
 
     a, b = m(1, 1), m(2, 2)
     s = m(2, 0, 1)

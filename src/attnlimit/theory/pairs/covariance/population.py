@@ -16,8 +16,8 @@ from scipy.special import logsumexp
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.law.pointwise import integrate_score_law
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
 from attnlimit.theory.pairs.covariance.gaussian import MOST_MISSED, CovarianceError, common_part
-from attnlimit.theory.pairs.law import CAP, PAIR_STEP, pair_alphas
 from attnlimit.theory.pairs.mean import stand_ins
 from attnlimit.theory.pairs.population import population_mean_error, query_rows
 from attnlimit.tokens import ScoreLaw, Tokens
@@ -114,15 +114,11 @@ def _fourth_moment(queries: _Queries, n: NDArray[np.int64]) -> Array:
     products = (centred[:, :, None] * centred[:, None, :]).reshape(len(centred), -1)
     total = np.zeros(len(n))
     for portion, scores in zip(share, queries.scores[chosen], strict=True):
-        order = np.argsort(scores)
-        alpha = pair_alphas(scores[order], queries.weights[order], np.empty(0), n)
-        w = np.exp(np.minimum(scores - alpha[:, None], CAP))
-        decay = np.exp(-w) * queries.weights
-        log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ queries.weights), 1 - 1e-15))
-        a = (w * decay) @ centred
-        b = ((w**2 * decay) @ products).reshape(-1, size, size)
-        c = (w**3 * decay) @ (energy[:, None] * centred)
-        d = (w**4 * decay) @ energy**2
+        sweep = Sweep.over(scores, queries.weights, alpha_grid(scores, queries.weights, n, PAIRS))
+        a = sweep.moment(1, centred)
+        b = sweep.moment(2, products).reshape(-1, size, size)
+        c = sweep.moment(3, energy[:, None] * centred)
+        d = sweep.moment(4, energy**2)
         trace = np.trace(b, axis1=1, axis2=2)
         length = (a**2).sum(axis=1)
         bent = ((b @ a[:, :, None])[..., 0] * a).sum(axis=1)
@@ -132,12 +128,9 @@ def _fourth_moment(queries: _Queries, n: NDArray[np.int64]) -> Array:
             2 * trace * length + 4 * bent,
             length**2,
         ]
-        for k, count in enumerate(n):
-            ways = 1.0
-            for distinct, meeting in enumerate(meetings, start=1):
-                ways *= max(float(count) - distinct + 1, 0.0)
-                power = np.exp(max(float(count) - distinct, 0.0) * log_phi)
-                total[k] += portion * ways * PAIR_STEP / 6 * float(meeting @ power)
+        for distinct, meeting in enumerate(meetings, start=1):
+            weights = np.array([sweep.meeting(float(count), distinct) for count in n])
+            total += portion / 6 * (weights @ meeting)
     return total
 
 

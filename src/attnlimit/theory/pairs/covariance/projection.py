@@ -20,10 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.head import Head
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
 from attnlimit.theory.pairs.gaussian import normal_nodes
-from attnlimit.theory.pairs.law import CAP, PAIR_STEP, pair_alphas
 from attnlimit.theory.pairs.query_rule import QueryRule
 from attnlimit.tokens import Gaussian
 
@@ -158,33 +158,29 @@ class Projection:
 def _tables(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:
     """The six coefficients (len n, 6, G) at each g, for a query of score deviation sigma."""
     g, weight = normal_nodes(sigma)
-    alpha = pair_alphas(sigma * g, weight, np.empty(0), n)
-    alpha = np.arange(alpha[0], max(alpha[-1], sigma * grid[-1] + 14), PAIR_STEP)
-    w = np.exp(np.minimum(sigma * g - alpha[:, None], CAP))
-    decay = np.exp(-w) * weight
-    log_phi = np.log1p(-np.minimum(-(np.expm1(-w) @ weight), 1 - 1e-15))
-    drift = (w * decay) @ g
-    spread = (w**2 * decay).sum(axis=1)
-    extra = (w**2 * decay) @ g**2 - spread
-    key = np.exp(np.minimum(sigma * grid[:, None] - alpha, CAP))
+    alpha = alpha_grid(sigma * g, weight, n, PAIRS, reach=sigma * grid[-1])
+    sweep = Sweep.over(sigma * g, weight, alpha)
+    drift, spread = sweep.moment(1, g), sweep.moment(2, np.ones(len(g)))
+    extra = sweep.moment(2, g**2) - spread
+    key = key_weights(sigma * grid[:, None] - alpha)
     gone = np.exp(-key)
     rows = []
     for count in n.astype(np.float64):
-        p1, p2, p3 = (PAIR_STEP * np.exp(max(count - k, 0.0) * log_phi) for k in (1, 2, 3))
-        rest = count - 1
+        none, one, two = (sweep.meeting(count - 1, k) for k in range(3))  # beside the key
+        once, twice = (sweep.meeting(count, k) for k in (1, 2))
         # What is left when nothing is known of the key is taken off here, where it is exact: the
         # key's effect is of order 1/n, below the error of interpolating the whole.
-        known = np.stack([drift * p2, extra * p2 + (rest - 1) * drift**2 * p3, spread * p2], axis=1)
-        pull, along, across = rest * (gone @ known).T
-        once, twice = ((key * gone) @ np.stack([p1, rest * drift * p2], axis=1)).T
+        known = np.stack([drift * one, extra * one + drift**2 * two, spread * one], axis=1)
+        pull, along, across = (gone @ known).T
+        weight, cross = ((key * gone) @ np.stack([none, drift * one], axis=1)).T
         rows.append(
             [
-                once,
-                pull - count * (drift @ p1),
-                (key**2 * gone) @ p1,
-                twice,
-                along - count * (extra @ p1 + rest * (drift**2 @ p2)),
-                across - count * (spread @ p1),
+                weight,
+                pull - drift @ once,
+                (key**2 * gone) @ none,
+                cross,
+                along - extra @ once - drift**2 @ twice,
+                across - spread @ once,
             ]
         )
     return np.array(rows)
