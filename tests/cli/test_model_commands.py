@@ -1,6 +1,7 @@
 """demo, measure and plan: a small run each, and every wrong question answered in one sentence."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -132,8 +133,8 @@ def test_pickled_weights_are_read_when_named_and_not_otherwise(here, texts, tmp_
 
 
 def test_another_machine_must_have_the_same_weights(here, texts):
-    from attnlimit.reproduce.model import captures_for, model_config
+    from attnlimit.survey import ask
 
-    config = model_config("minilm", str(texts[0]), tokens=48, parts=1, layers=[0])
+    question = ask("minilm", str(texts[0]), tokens=48, parts=1, layers=[0])
     with pytest.raises(BadInput, match="every machine must have the same"):
-        captures_for(config | {"weights": "0" * 64})
+        replace(question, weights="0" * 64).captures()

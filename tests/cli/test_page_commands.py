@@ -116,7 +116,7 @@ def test_damaged_results_are_refused(copy):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_of_an_older_version_says_what_it_lacks(copy, runs, kind):
     path = copy(kind)
-    lost = {"model": "others", "clt": "replicates", "sparse-separation": "log2_lengths"}[kind]
+    lost = {"model": "stretches", "clt": "replicates", "sparse-separation": "log2_lengths"}[kind]
     rewrite(path, lambda record: (record["config"].pop(lost), record.update(version="0.0.7")))
     for arguments in (["report", path], ["compare", path, runs[kind][1]]):
         err = one_sentence(*arguments)
@@ -125,11 +125,26 @@ def test_a_run_of_an_older_version_says_what_it_lacks(copy, runs, kind):
         assert "again" in err
 
 
-def test_a_column_that_an_older_version_had_not_is_named(copy):
+def test_a_table_of_other_columns_or_types_is_refused_by_name(copy):
     path = copy("model")
     curves = pd.read_parquet(path / "curves.parquet")
     curves.drop(columns="stderr").to_parquet(path / "curves.parquet")
-    assert "'stderr'" in one_sentence("report", path)
+    assert "has no 'stderr'" in one_sentence("report", path)
+    heads = pd.read_parquet(path / "heads.parquet")
+    curves.to_parquet(path / "curves.parquet")
+    heads.assign(horizon="far").to_parquet(path / "heads.parquet")
+    assert "'horizon' is" in one_sentence("report", path)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_stored_in_another_way_is_refused_in_one_sentence(copy, kind):
+    path = copy(kind)
+    rewrite(path, lambda record: record.pop("schema"))
+    for arguments in (["report", path], ["runs", "show", path.name, "--out", path.parent]):
+        assert "run its command again" in one_sentence(*arguments)
+    code, out, _ = call("runs", "list", "--out", path.parent, "--json")
+    assert code == 0
+    assert [row["state"] for row in json.loads(out)] == ["of another version"]
 
 
 def test_a_run_of_an_unknown_kind_is_refused(copy):

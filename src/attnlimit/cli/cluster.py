@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from attnlimit.cli.options import with_options
+from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.cli.where import TlsOptions
 from attnlimit.errors import BadInput
@@ -54,7 +54,7 @@ def cluster(
     model: Annotated[
         str | None, typer.Option("--model", help="A model that every worker must be able to load.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
     *,
     certificates: TlsOptions,
 ) -> None:

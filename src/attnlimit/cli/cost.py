@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from attnlimit import checks
-from attnlimit.cli.model_options import AsJson
+from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, print_table
 from attnlimit.cost import NAMED, Estimate, Job, measure_rates, shape_of
 from attnlimit.errors import BadInput

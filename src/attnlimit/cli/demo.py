@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.cli.model_options import AsJson, ModelOptions
-from attnlimit.cli.model_run import run_model, show_run, write_results
-from attnlimit.cli.options import with_options
+from attnlimit.cli.model_options import REPLICATES, ModelOptions
+from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.where import RunOptions
 
 
@@ -27,6 +26,6 @@ def demo(
 
     Stopped and started again, it goes on where it was.
     """
-    folder = run_model(ModelOptions(), how, replicates=100, shown=not json)
-    page, budget = write_results(folder, report)
-    show_run(folder, page, budget, json=json)
+    from attnlimit.cli.model_run import run_model
+
+    run_model(ModelOptions(), how, replicates=REPLICATES, page=report, json=json)

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.cli.model_options import AsJson, ModelOptions
-from attnlimit.cli.model_run import run_model, show_run, write_results
-from attnlimit.cli.options import with_options
+from attnlimit.cli.model_options import REPLICATES, ModelOptions
+from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.where import RunOptions
 
 
@@ -20,7 +19,9 @@ def register(app: typer.Typer) -> None:
 def measure(
     asked: ModelOptions,
     how: RunOptions,
-    replicates: Annotated[int, typer.Option("--replicates", help="Draws of the referee.")] = 100,
+    replicates: Annotated[
+        int, typer.Option("--replicates", help="Draws of the referee.")
+    ] = REPLICATES,
     json: AsJson = False,
 ) -> None:
     """Predict every head's error against n, measure it, budget it, and write its page.
@@ -28,6 +29,6 @@ def measure(
     The same command resumes an interrupted run, and shows a finished one again. The page shows the
     first text; budgets are planned on all of them.
     """
-    folder = run_model(asked, how, replicates=replicates, shown=not json)
-    page, budget = write_results(folder)
-    show_run(folder, page, budget, json=json)
+    from attnlimit.cli.model_run import run_model
+
+    run_model(asked, how, replicates=replicates, page=None, json=json)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnlimit.budgets.terms import Terms
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+if TYPE_CHECKING:
+    from attnlimit.survey import Question
+
+REPLICATES = 100
 
 
 @dataclass(frozen=True)
@@ -45,22 +48,17 @@ class ModelOptions:
         list[int] | None, typer.Option("--layer", help="Only this layer; may be repeated.")
     ] = None
 
-    def config(self, **more: Any) -> dict[str, Any]:
-        """Return the configuration of a run, with what else it takes."""
-        from attnlimit.reproduce.model import model_config
+    def question(self, **more: Any) -> Question:
+        """Return what is asked, with what else it takes."""
+        from attnlimit.survey import ask
 
-        return model_config(
+        return ask(
             self.model,
             *self.text,
             tokens=self.tokens,
             parts=self.parts,
-            terms=self.terms,
+            terms=Terms(self.epsilon, self.delta, self.quantile),
             layers=self.layer,
             pickled=self.pickled_weights,
             **more,
         )
-
-    @property
-    def terms(self) -> Terms:
-        """The promise that is asked for."""
-        return Terms(self.epsilon, self.delta, self.quantile)

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
 
 from attnlimit.cli.model_options import ModelOptions
 from attnlimit.cli.run_view import run_view
 from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.cli.where import RunOptions
+from attnlimit.report.figures import draw
+from attnlimit.report.heads_figure import heads_figure
+from attnlimit.reproduce.model import EXPERIMENT, survey_of
+from attnlimit.reproduce.pages import write_report
+from attnlimit.runs import RunFolder, execute
 
 
-def run_model(asked: ModelOptions, how: RunOptions, *, replicates: int, shown: bool) -> Any:
-    """Run a model on its texts, or find the finished run; return the folder."""
-    from attnlimit.reproduce import load
-    from attnlimit.reproduce.model import NAME
-    from attnlimit.runs import execute
-
+def run_model(
+    asked: ModelOptions, how: RunOptions, *, replicates: int, page: Path | None, json: bool
+) -> None:
+    """Run a model on its texts, or find the finished run; write what it leaves, and show it."""
     executor = how.executor()
-    config = asked.config(replicates=replicates, seed=how.seed)
-    with run_view("heads", shown=shown) as progress:
-        return execute(
-            load(NAME),
-            config,
+    question = asked.question(replicates=replicates, seed=how.seed)
+    with run_view("heads", shown=not json) as progress:
+        folder = execute(
+            EXPERIMENT,
+            question.to_config(),
             how.out,
             executor=executor,
             progress=progress,
-            weights=config["weights"],
+            weights=question.weights,
         )
+    show_run(folder, *write_results(folder, page), json=json)
 
 
-def show_run(folder: Any, page: Path, budget: Path, *, json: bool) -> None:
+def write_results(folder: RunFolder, page: Path | None = None) -> tuple[Path, Path]:
+    """Write a run's page, figure and budget file; return the paths of page and budget file."""
+    survey = survey_of(folder)
+    budget = survey.plan.write(folder.path / "budget.json")
+    draw(heads_figure(survey), folder.path, "heads")
+    path = write_report(folder)
+    return (path if page is None else write_report(folder, page)), budget
+
+
+def show_run(folder: RunFolder, page: Path, budget: Path, *, json: bool) -> None:
     """Print what a run found: a table by layer, its remarks, and where everything is."""
-    from attnlimit.reproduce import load
-
-    record = folder.record()
-    experiment = load(record["experiment"])
-    curves = folder.table()
-    table: pd.DataFrame = experiment.table(record["config"], curves)
-    remarks = experiment.remarks(record["config"], curves)
+    survey = survey_of(folder)
+    table, remarks = survey.layers(), survey.remarks()
     if json:
         print_json(
             {
@@ -52,23 +57,10 @@ def show_run(folder: Any, page: Path, budget: Path, *, json: bool) -> None:
             }
         )
         return
-    config = record["config"]
-    print_table(table, f"{config['model']} on {config['text']}: tokens needed, by layer")
+    asked = survey.question
+    print_table(table, f"{asked.model} on {asked.text}: tokens needed, by layer")
     screen = console()
     for remark in remarks:
         screen.print(f"  {remark}", soft_wrap=True, markup=False)
     screen.print(f"\nrun folder  {folder.path}\nbudgets     {budget}", soft_wrap=True, markup=False)
     screen.print(f"report      {page.resolve()}", soft_wrap=True, markup=False)
-
-
-def write_results(folder: Any, page: Path | None = None) -> tuple[Path, Path]:
-    """Write a run's page and budget file; return their paths."""
-    from attnlimit.report.run_page import write_report
-    from attnlimit.reproduce.model import plan_of
-
-    plan = plan_of(folder.record()["config"], folder.table())
-    budget = plan.write(folder.path / "budget.json")
-    path = write_report(folder)
-    if page is not None:
-        path = write_report(folder, page)
-    return path, budget

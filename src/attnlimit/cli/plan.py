@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.cli.model_options import AsJson, ModelOptions
-from attnlimit.cli.options import with_options
+from attnlimit.cli.model_options import ModelOptions
+from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.show import console, print_json, print_table, progress_bar
 
 
@@ -28,12 +28,11 @@ def plan(
     """Budget every head of a model on a text; nothing is drawn, so nothing is random."""
     from attnlimit.budgets import plan_budgets
     from attnlimit.budgets.longer import FACTORS
-    from attnlimit.reproduce.model import captures_for, source_of
 
-    config = asked.config()
+    question = asked.question()
     with progress_bar("heads", shown=not json) as progress:
         found = plan_budgets(
-            captures_for(config), asked.terms, source=source_of(config), progress=progress
+            question.captures(), question.terms, source=question.source, progress=progress
         )
     written = found.write(budget) if budget is not None else None
     if json:

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
+from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import console, print_json
 from attnlimit.errors import BadInput
 
 Run = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
 Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
 Page = Annotated[Path | None, typer.Option("--page", help="Where the page goes.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
 
 def report(run: Run, out: Root = Path("runs"), page: Page = None, json: AsJson = False) -> None:
     """Build the page of a finished run again."""
-    from attnlimit.report.run_page import write_report
+    from attnlimit.reproduce.pages import write_report
 
     _say(write_report(_find(run, out), page), json)
 
@@ -38,7 +38,7 @@ def compare(
     json: AsJson = False,
 ) -> None:
     """Put two runs of one kind side by side: two models, two texts, two settings."""
-    from attnlimit.report.compare_page import write_comparison
+    from attnlimit.reproduce.pages import write_comparison
 
     target = Path("report/compare.html") if page is None else page
     _say(write_comparison(_find(first, out), _find(second, out), target), json)

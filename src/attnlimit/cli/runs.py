@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import pandas as pd
 import typer
 
+from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import console, print_json, print_table, printable
 from attnlimit.errors import BadInput
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from attnlimit.runs import RunFolder
 
 Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(help="A run's name, or its beginning.")]
 
 
@@ -51,11 +51,15 @@ def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
 
 def _row(folder: RunFolder) -> dict[str, object]:
     """What the list says of a run, also of one whose record cannot be read."""
+    from attnlimit.runs.record import OtherSchema
+
     try:
         record = folder.record()
         state = "finished" if folder.finished else "unfinished"
         if folder.failures():
             state = "shards set aside"
+    except OtherSchema:
+        record, state = {}, "of another version"
     except BadInput:
         record, state = {}, "damaged"
     return {
@@ -74,13 +78,9 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     record = folder.record()
     table = None
     if folder.finished:
-        from attnlimit.report.opened import opened
-        from attnlimit.reproduce import EXPERIMENTS, load
+        from attnlimit.reproduce.pages import table_of
 
-        table = folder.table()
-        if record["experiment"] in EXPERIMENTS:
-            with opened(folder):
-                table = load(record["experiment"]).table(record["config"], table)
+        table = table_of(folder)
     failures = folder.failures()
     if json:
         about = {"path": folder.path, "finished": folder.finished, "failures": failures}

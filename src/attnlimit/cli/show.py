@@ -23,6 +23,8 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from attnlimit.plain import plain
+
 
 def console() -> Console:
     """Where people read; wide enough for a table when it is not a terminal."""
@@ -63,23 +65,7 @@ def _cell(value: Any) -> Text:
 
 def print_json(content: Any) -> None:
     """Print one JSON document; NaN and infinities become null, as JSON has none."""
-    print(json.dumps(_plain(content), indent=1, allow_nan=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, pd.DataFrame):
-        return [_plain(row) for row in value.to_dict(orient="records")]
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else None
-    return value if value is None else str(value)
+    print(json.dumps(plain(content), indent=1, allow_nan=False))
 
 
 def bar(screen: Console, shown: bool, *more: ProgressColumn) -> Progress:

@@ -8,6 +8,7 @@ from typing import Annotated
 import pandas as pd
 import typer
 
+from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.errors import BadInput
 
@@ -28,14 +29,14 @@ def tokens(
     document: Annotated[int, typer.Option(help="Which document of a folder or corpus.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the random rules.")] = 0,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("tokens.html"),
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Shade a text by the influence of each token, and test what keeping tokens is worth."""
     from attnlimit import checks
     from attnlimit.files import write_atomically
     from attnlimit.models import capture, load, read_corpus
     from attnlimit.models.heads.selection import RULES, selection_error
-    from attnlimit.report.model_figures import token_page
+    from attnlimit.report.token_page import token_page
 
     most = checks.count(length, "--length", smallest=2)
     corpus = read_corpus(text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -10,29 +9,37 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.budgets import Plan
+from attnlimit.budgets import HeadBudget, Plan
 from attnlimit.budgets.head import SCHEMES
 from attnlimit.report.page import docs_link, document, escape, fill, provenance, scrolled, table
-from attnlimit.reproduce.model import plan_of, referee
+from attnlimit.survey import Question, Survey
 
 INFLUENCE_STEPS = 1000
+ENTRY = {
+    **{name: name for name in ("head", "tokens", "stored", "scheme", "kind", "thinnable", "keep")},
+    **{name: name for name in ("frozen", "sink", "varies", "schemes")},
+    "std": "score_std",
+    "effective": "effective_tokens",
+    "sinkWeight": "sink_weight",
+    "byText": "by_text",
+    "heldOut": "held_out",
+    "longer": "extrapolated",
+}
+"""What the page's script calls the entries of a budget file."""
 
 
-def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> str:
+def model_page(record: dict[str, Any], survey: Survey, beside: Path) -> str:
     """Return the page of a run on a real model, to be written in the folder `beside`."""
-    config = record["config"]
-    plan = plan_of(config, curves)
-    frame = plan.to_frame()
-    data = page_data(config, curves, plan)
-    gap = referee(curves)
-    kept = curves[curves.part == "promise"].value.mean()
-    title = config["text"].removeprefix("wikipedia:")
+    asked, plan, frame, gap = survey.question, survey.plan, survey.heads, survey.referee
+    data = page_data(survey)
+    shown = asked.stretches[0]
+    title = asked.text.removeprefix("wikipedia:")
     context = plan.context
     stuck = int((~frame.thinnable).sum())
     median = f"{frame.tokens.median():.0f}"
     promise = f"{plan.terms.epsilon:.0%} of full attention, {1 - plan.terms.delta:.0%} of the time"
     sentence = (
-        f"Half of {config['model']}’s heads need more than {median} of {context} tokens to stay "
+        f"Half of {asked.model}’s heads need more than {median} of {context} tokens to stay "
         f"within {promise}."
     )
     memory, transfer = plan.memory(), plan.transfer()
@@ -50,7 +57,10 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
             "of the keys and values are read by a query, at budget",
         ),
         (f"{memory.stored / memory.full:.0%}", "must be stored if tokens are dropped for good"),
-        (f"{kept:.1%}", f"of draws measured at budget stay within {plan.terms.epsilon:.0%}"),
+        (
+            f"{frame.within.mean():.1%}",
+            f"of draws measured at budget stay within {plan.terms.epsilon:.0%}",
+        ),
         *_transfer_card(plan),
         (
             f"{gap.error.abs().median():.1%}",
@@ -60,8 +70,8 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
     body = fill(
         "model.html",
         eyebrow=escape(
-            f"attnlimit · {config['model']} on {title} · {context} tokens · "
-            f"{len(config['layers'])} layers × {config['heads']} heads"
+            f"attnlimit · {asked.model} on {title} · {context} tokens · "
+            f"{len(asked.layers)} layers × {asked.heads} heads"
             + (f" · budgets from {plan.texts} stretches" if plan.texts > 1 else "")
         ),
         sentence=escape(sentence),
@@ -71,92 +81,88 @@ def model_page(record: dict[str, Any], curves: pd.DataFrame, beside: Path) -> st
         ),
         schemes_says=escape(_schemes_say(frame, plan)),
         schemes_table=scrolled(table(_scheme_table(plan, data["local"])), "Budgets by scheme"),
-        layers_table=scrolled(table(_layer_table(plan, curves)), "Budgets by layer"),
+        layers_table=scrolled(table(_layer_table(survey)), "Budgets by layer"),
         link_exact=docs_link("theory/exact-law.md", "The exact law", beside),
         link_regimes=docs_link("theory/regimes.md", "Regimes", beside),
         link_budgets=docs_link("theory/budgets.md", "Budgets", beside),
-        commands=escape(_commands(config)),
+        commands=escape(_commands(asked)),
         provenance=provenance(record),
         footer=escape(
-            f"Weights: {config['model']} ({config['weights_licence']}), sha256 "
-            f"{config['weights'][:16]}…{''.join('; ' + note for note in config['notes'])}. "
-            f"Text: {config['text_source']} ({config['text_licence']}){_others(config)}. "
+            f"Weights: {asked.model} ({asked.weights_licence}), sha256 "
+            f"{asked.weights[:16]}…{''.join('; ' + note for note in asked.notes)}. "
+            f"Text: {shown.source} ({shown.licence}){_others(asked)}. "
             "Budgets hold for the head's own output given its inputs; errors of thinned layers add "
             "up on the way through a model."
         ),
     )
-    return document(f"{config['model']} on {title}: tokens needed", body, data, ["model.js"])
+    return document(f"{asked.model} on {title}: tokens needed", body, data, ["model.js"])
 
 
-def page_data(config: dict[str, Any], curves: pd.DataFrame, plan: Plan) -> dict[str, Any]:
+def page_data(survey: Survey) -> dict[str, Any]:
     """Everything the page draws."""
-    tokens = curves[curves.part == "token"].sort_values("x").text.tolist()
-    cells = [_cell(part) for _, part in curves.groupby(["layer", "head"])]
+    asked, plan = survey.question, survey.plan
+    tokens = survey.tables["tokens"].sort_values("position").token.tolist()
+    cells = _cells(survey)
     tightest = np.array([cell["tokens"] for cell in cells])
-    full = plan.heads[0].full
     return {
         "epsilon": plan.terms.epsilon,
         "context": plan.context,
-        "layers": config["layers"],
-        "heads": config["heads"],
+        "layers": asked.layers,
+        "heads": asked.heads,
         "tokens": tokens,
         "pieces": pieces(tokens),
-        "local": "first 4 + around the query" if full else "first 4 + recent",
+        "local": "first 4 + around the query" if plan.heads[0].full else "first 4 + recent",
         "cells": cells,
         # A head in the middle of the pack says more than the first one.
         "chosen": int(np.argsort(tightest, kind="stable")[len(tightest) // 4]),
     }
 
 
-def _cell(part: pd.DataFrame) -> dict[str, Any]:
-    budget = json.loads(part[part.part == "budget"].text.iloc[0])
-    exact = part[(part.part == "curve") & (part.name == "exact")].sort_values("x")
-    rates = part[(part.part == "curve") & (part.name == "rate")].sort_values("x")
-    some = rates.iloc[np.linspace(0, len(rates) - 1, 3).astype(int)]
-    influence = part[part.part == "influence"].sort_values("x").value.to_numpy()
+def _cells(survey: Survey) -> list[dict[str, Any]]:
+    """One entry for each head, from its rows of every table."""
+    tables = {
+        name: dict(list(frame.groupby(["layer", "head"])))
+        for name, frame in survey.tables.items()
+        if name != "tokens"
+    }
+    return [
+        _cell(budget, {name: parts[budget.layer, budget.head] for name, parts in tables.items()})
+        for budget in survey.plan.heads
+    ]
+
+
+def _cell(budget: HeadBudget, rows: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    about, entry = rows["heads"].iloc[0], budget.to_dict()
+    laws = {law: part.sort_values("n") for law, part in rows["curves"].groupby("law")}
+    exact, measured = laws["exact"], laws["measured"]
+    some = exact.iloc[np.linspace(0, len(exact) - 1, 3).astype(int)]
+    influence = rows["influence"].sort_values("position").influence.to_numpy()
     top = max(float(influence.max()), 1e-300)
-    measured = part[(part.part == "curve") & (part.name == "measured")].sort_values("x")
     return {
-        "layer": part["layer"].iloc[0],
-        "head": part["head"].iloc[0],
-        "horizon": part[part.part == "horizon"].value.iloc[0],
-        "tokens": budget["tokens"],
-        "stored": budget["stored"],
-        "scheme": budget["scheme"],
-        "kind": budget["kind"],
-        "thinnable": budget["thinnable"],
-        "keep": budget["keep"],
-        "std": budget["score_std"],
-        "frozen": budget["frozen"],
-        "effective": budget["effective_tokens"],
-        "sink": budget["sink"],
-        "sinkWeight": budget["sink_weight"],
-        "byText": budget["by_text"],
-        "heldOut": budget["held_out"],
-        "varies": budget["varies"],
-        "promise": part[part.part == "promise"].value.iloc[0],
-        "schemes": budget["schemes"],
-        "longer": budget["extrapolated"],
+        "layer": budget.layer,
+        "horizon": about.horizon,
+        "promise": about.within,
+        **{shown: entry[name] for shown, name in ENTRY.items()},
         "curve": {
-            "exact": _series(exact),
-            "delta": _series(part[(part.part == "curve") & (part.name == "delta")]),
-            "measured": _series(measured) | {"e": measured.stderr.tolist()},
-            "rate": [[int(n), rate] for n, rate in zip(some.x, some.value, strict=True)],
+            "exact": _series(exact, "n", "error"),
+            "delta": _series(laws["delta"], "n", "error"),
+            "measured": _series(measured, "n", "error") | {"e": measured.stderr.tolist()},
+            "rate": [[n, rate] for n, rate in zip(some.n, some.rate, strict=True)],
         },
         "schemeCurves": {
-            name: _series(part[(part.part == "scheme") & (part.name == name)]) for name in SCHEMES
+            name: _series(part, "n", "error") for name, part in rows["schemes"].groupby("scheme")
         },
         "scores": {
-            name: _series(part[(part.part == "scores") & (part.name == name)])
-            for name in ("deviation", "score")
+            name: _series(part, "value", "density")
+            for name, part in rows["scores"].groupby("quantity")
         },
         "influence": np.rint(influence / top * INFLUENCE_STEPS).astype(int).tolist(),
     }
 
 
-def _series(rows: pd.DataFrame) -> dict[str, list[float]]:
-    ordered = rows.sort_values("x")
-    return {"n": ordered.x.tolist(), "v": ordered.value.tolist()}
+def _series(rows: pd.DataFrame, x: str, y: str) -> dict[str, list[float]]:
+    ordered = rows.sort_values(x)
+    return {"n": ordered[x].tolist(), "v": ordered[y].tolist()}
 
 
 def pieces(tokens: list[str]) -> list[str]:
@@ -181,9 +187,9 @@ def _transfer_card(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
-def _others(config: dict[str, Any]) -> str:
-    names = dict.fromkeys(other["text"] for other in config["others"])
-    more = [name.removeprefix("wikipedia:") for name in names if name != config["text"]]
+def _others(asked: Question) -> str:
+    names = dict.fromkeys(one.text for one in asked.stretches)
+    more = [name.removeprefix("wikipedia:") for name in names if name != asked.text]
     return f"; budgets also from {', '.join(more)}" if more else ""
 
 
@@ -218,12 +224,11 @@ def _scheme_table(plan: Plan, local: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _layer_table(plan: Plan, curves: pd.DataFrame) -> pd.DataFrame:
-    horizon = curves[curves.part == "horizon"].groupby("layer").value.median()
-    found = plan.layers()
-    found.insert(1, "horizon H, median", horizon.to_numpy())
+def _layer_table(survey: Survey) -> pd.DataFrame:
+    found = survey.layers().drop(columns="within epsilon")
     return found.rename(
         columns={
+            "H, median": "horizon H, median",
             "median": "tokens, median",
             "largest": "tokens, largest",
             "stored": "stored, median",
@@ -231,17 +236,14 @@ def _layer_table(plan: Plan, curves: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _commands(config: dict[str, Any]) -> str:
-    stretches = [config, *config["others"]]
-    texts = dict.fromkeys(one["text"] for one in stretches)
+def _commands(asked: Question) -> str:
+    texts = dict.fromkeys(one.text for one in asked.stretches)
     named = " ".join(f"--text {quote(text)}" for text in texts)
-    parts = 1 + max(one["part"] for one in stretches)
-    options = (
-        f"--model {quote(config['model'])} {named} --tokens {config['tokens']} --parts {parts}"
-    )
-    promise = f"--epsilon {config['epsilon']:g} --delta {config['delta']:g}"
+    parts = 1 + max(one.part for one in asked.stretches)
+    options = f"--model {quote(asked.model)} {named} --tokens {asked.tokens} --parts {parts}"
+    promise = f"--epsilon {asked.terms.epsilon:g} --delta {asked.terms.delta:g}"
     return (
-        f"attnlimit measure {options} {promise} --seed {config['seed']}\n"
+        f"attnlimit measure {options} {promise} --seed {asked.seed}\n"
         f"attnlimit plan {options} {promise} --budget budget.json\n"
         "attnlimit demo        # from nothing to this page"
     )

@@ -18,6 +18,10 @@ from plotly.offline import get_plotlyjs
 
 import attnlimit
 from attnlimit.files import write_atomically
+from attnlimit.plain import plain
+
+DIGITS = 5
+"""More cannot be seen on a page."""
 
 # Nothing may be fetched: a page that tries is stopped by the browser.
 POLICY = (
@@ -38,23 +42,8 @@ def asset(name: str) -> str:
 
 def embedded(data: Any) -> str:
     """JSON that cannot end the script element it stands in."""
-    text = json.dumps(plain(data), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(plain(data, DIGITS), separators=(",", ":"), allow_nan=False)
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def plain(value: Any) -> Any:
-    """Numbers as JSON knows them, rounded to what can be seen; NaN and infinities become null."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, np.ndarray, pd.Series)):
-        return [plain(item) for item in value]
-    if isinstance(value, (bool, np.bool_)):
-        return bool(value)
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(f"{value:.5g}") if math.isfinite(value) else None
-    return value if value is None else str(value)
 
 
 def fill(template: str, **parts: str) -> str:

@@ -1,57 +1,55 @@
-"""What does a person see of any run? Its page: built for its kind, or its figure and table."""
+"""What does a person see of an experiment? A page with its figure, its table and its settings."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from attnlimit.report.model_page import model_page
-from attnlimit.report.opened import opened
-from attnlimit.report.page import document, escape, provenance, scrolled, table, write_page
-from attnlimit.report.spec import FigureSpec, Panel
-from attnlimit.reproduce import load
-from attnlimit.runs import RunFolder
+from attnlimit.report.page import document, escape, provenance, scrolled, table
+from attnlimit.report.spec import FigureSpec
 
 MOST_ROWS = 200
 
 
-def write_report(folder: RunFolder, target: Path | None = None) -> Path:
-    """Build the page of a finished run at `target`, `report.html` in its folder by default."""
-    path = folder.path / "report.html" if target is None else target
-    with opened(folder) as (record, curves):
-        if record["experiment"] == "model":
-            page = model_page(record, curves, path.parent)
-        else:
-            page = figure_page(record, curves)
-    return write_page(path, page)
+@dataclass(frozen=True)
+class Shown:
+    """What is shown of a run that is a figure, a table and remarks."""
+
+    record: dict[str, Any]  # its run.json
+    title: str
+    figure: FigureSpec
+    table: pd.DataFrame
+    remarks: list[str]
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return str(self.record["experiment"])
 
 
-def figure_page(record: dict[str, Any], curves: pd.DataFrame) -> str:
-    """Return the page of a run that is a figure, a table and remarks."""
-    name, config = record["experiment"], record["config"]
-    experiment = load(name)
-    figure = experiment.figure(config, curves)
-    found = experiment.table(config, curves)
+def run_page(shown: Shown) -> str:
+    """Return the page of a run."""
+    config, found = shown.record["config"], shown.table
     settings = pd.DataFrame(
         [(key, str(value)[:200]) for key, value in config.items()], columns=["setting", "value"]
     )
-    remarks = "".join(f"<p>{escape(text)}</p>" for text in experiment.remarks(config, curves))
+    remarks = "".join(f"<p>{escape(text)}</p>" for text in shown.remarks)
     more = f"<p class='note'>The first {MOST_ROWS} of {len(found)} rows.</p>"
     body = (
-        f"<header><p class='eyebrow'>attnlimit · {escape(name)}</p>"
-        f"<h1>{escape(experiment.title)}</h1>{remarks}</header><main>"
-        f"{figure_html(figure, 0)}"
+        f"<header><p class='eyebrow'>attnlimit · {escape(shown.name)}</p>"
+        f"<h1>{escape(shown.title)}</h1>{remarks}</header><main>"
+        f"{figure_html(shown.figure, 0)}"
         f"<section><h2>Numbers</h2>{scrolled(table(found.head(MOST_ROWS)), 'Numbers')}"
         f"{more if len(found) > MOST_ROWS else ''}</section>"
-        f"<section><h2>Do it again</h2><pre>attnlimit reproduce {escape(name)}"
-        f" --seed {escape(config.get('seed', 0))}</pre><p class='note'>{provenance(record)}</p>"
+        f"<section><h2>Do it again</h2><pre>attnlimit reproduce {escape(shown.name)}"
+        f" --seed {escape(config.get('seed', 0))}</pre>"
+        f"<p class='note'>{provenance(shown.record)}</p>"
         f"<details><summary>Settings</summary>{scrolled(table(settings), 'Settings')}</details>"
         "</section></main><footer></footer>"
     )
-    return document(experiment.title, body, {"figures": [figure_data(figure)]}, ["run.js"])
+    return document(shown.title, body, {"figures": [figure_data(shown.figure)]}, ["run.js"])
 
 
 def figure_html(figure: FigureSpec, number: int) -> str:
@@ -67,29 +65,10 @@ def figure_html(figure: FigureSpec, number: int) -> str:
 
 def figure_data(figure: FigureSpec) -> dict[str, Any]:
     """A figure as the page's script draws it."""
-    return {"panels": [_panel(panel) for panel in figure.panels]}
-
-
-def _panel(panel: Panel) -> dict[str, Any]:
-    series = [
-        {
-            "x": np.asarray(one.x, dtype=float),
-            "y": None if one.style == "band" else np.asarray(one.y, dtype=float),
-            "style": one.style,
-            "label": one.label,
-            "group": str(one.group),
-            "error": None if one.error is None else np.asarray(one.error, dtype=float),
-            "lower": None if one.lower is None else np.asarray(one.lower, dtype=float),
-            "upper": None if one.upper is None else np.asarray(one.upper, dtype=float),
-        }
-        for one in panel.series
-    ]
     return {
-        "x_label": panel.x_label,
-        "y_label": panel.y_label,
-        "x_scale": panel.x_scale,
-        "y_scale": panel.y_scale,
-        "x_limits": panel.x_limits,
-        "y_limits": panel.y_limits,
-        "series": series,
+        "panels": [
+            vars(panel)
+            | {"series": [vars(one) | {"group": str(one.group)} for one in panel.series]}
+            for panel in figure.panels
+        ]
     }

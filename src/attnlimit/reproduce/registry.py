@@ -15,7 +15,6 @@ EXPERIMENTS: dict[str, str] = {
     "hardmax": "attnlimit.reproduce.hardmax",
     "clt": "attnlimit.reproduce.clt",
     "heavy": "attnlimit.reproduce.heavy",
-    "model": "attnlimit.reproduce.model",
     "heads": "attnlimit.reproduce.heads",
     "bert": "attnlimit.reproduce.bert",
     "window": "attnlimit.reproduce.window",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.models.capture.captured import Captured
+from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.capture.dense import grouped
 
 CONVENTIONS = ("head", "summed")
@@ -41,6 +41,11 @@ def horizons(capture: Captured, *, convention: str = "head") -> Array:
         else:
             rows.append(layer.scale * _largest(layer.q, keys))
     return np.stack(rows)
+
+
+def head_horizon(head: CapturedHead) -> float:
+    """Horizon of one head, by its own convention."""
+    return float(head.scale * _largest(head.q[None], head.k[None])[0])
 
 
 def _largest(q: Tensor, k: Tensor) -> Array:

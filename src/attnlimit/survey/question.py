@@ -1,0 +1,204 @@
+"""What is asked of a model? Its weights, the stretches of text it reads, and what is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from typing import Any
+
+from attnlimit import checks
+from attnlimit.budgets.head import QUERIES
+from attnlimit.budgets.terms import Terms
+from attnlimit.errors import BadInput
+from attnlimit.models import Capture, LoadedModel, capture, load, read_corpus
+
+FEWEST = 8
+PARTS = 4
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Token ids of a part of a text."""
+
+    text: str  # as the user names it
+    source: str
+    licence: str
+    part: int
+    ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model and all that its answer depends on; JSON and back by `to_config`, `from_config`."""
+
+    model: str
+    pickled: str | None  # a pickled file that may be read
+    weights: str  # SHA-256
+    weights_licence: str
+    notes: tuple[str, ...]
+    stretches: tuple[Stretch, ...]  # all of one length; the first is shown
+    layers: tuple[int, ...]
+    heads: int  # in a layer
+    terms: Terms
+    queries: int
+    replicates: int
+    seed: int
+
+    @property
+    def text(self) -> str:
+        """The text that is shown."""
+        return self.stretches[0].text
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in a stretch: the context that budgets are for."""
+        return len(self.stretches[0].ids)
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """What a plan says of where it comes from."""
+        return {
+            "model": self.model,
+            "weights": self.weights,
+            "text": self.text,
+            "tokens": self.tokens,
+            "stretches": [[one.text, one.part] for one in self.stretches],
+        }
+
+    def captures(self) -> tuple[Capture, ...]:
+        """Capture every stretch, once in a process."""
+        texts = tuple(one.ids for one in self.stretches)
+        return _captured(self.model, self.pickled, self.weights, texts, self.layers)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the question as JSON can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Question:
+        """Return the question that `to_config` wrote, wherever it has been since."""
+        names = [one.name for one in fields(cls)]
+        missing = [name for name in names if name not in config]
+        if missing:
+            raise BadInput(f"it has no setting {', '.join(map(repr, missing))}")
+        given = {name: config[name] for name in names}
+        return cls(
+            **given
+            | {
+                "notes": tuple(given["notes"]),
+                "layers": tuple(given["layers"]),
+                "terms": Terms(**given["terms"]),
+                "stretches": tuple(
+                    Stretch(**one | {"ids": tuple(one["ids"])}) for one in given["stretches"]
+                ),
+            }
+        )
+
+
+def ask(
+    model: str = "minilm",
+    text: str = "wikipedia:Anarchism",
+    *others: str,
+    tokens: int = 512,
+    parts: int = PARTS,
+    terms: Terms | None = None,
+    layers: Sequence[int] | None = None,
+    replicates: int = 100,
+    seed: int = 0,
+    pickled: str | None = None,
+) -> Question:
+    """Ask about a model on the first `tokens` tokens of `text`, which are recorded as ids.
+
+    Budgets are planned on more than those: on the next stretches of `text`, up to `parts` in all,
+    and on as many of each of `others`. A budget belongs to a context, so that all stretches have
+    one length, that of the shortest text if it has fewer than `tokens`.
+    """
+    if len({text, *others}) <= len(others):
+        raise BadInput("The same text is given twice; each one counts as another text.")
+    loaded = _loaded(model, pickled)
+    length = checks.count(tokens, "tokens", smallest=FEWEST)
+    if loaded.positions is not None and length > loaded.positions:
+        raise BadInput(
+            f"{model} reads {loaded.positions} tokens at most, and {length} were asked for; "
+            f"ask for --tokens {loaded.positions} or fewer."
+        )
+    texts = [_whole(loaded, source) for source in (text, *others)]
+    length = min(length, *(len(one.ids) for one in texts))
+    wanted_parts = checks.count(parts, "parts", smallest=1)
+    depth = int(loaded.model.config.num_hidden_layers)
+    chosen = range(depth) if layers is None else sorted({_layer(k, depth) for k in layers})
+    return Question(
+        model=model,
+        pickled=pickled,
+        weights=loaded.weights,
+        weights_licence=loaded.licence,
+        notes=tuple(loaded.notes),
+        stretches=tuple(
+            stretch for one in texts for stretch in _cut(loaded, one, length, wanted_parts)
+        ),
+        layers=tuple(chosen),
+        heads=int(loaded.model.config.num_attention_heads),
+        terms=Terms() if terms is None else terms,
+        queries=QUERIES,
+        replicates=checks.count(replicates, "replicates", smallest=2),
+        seed=checks.count(seed, "seed", smallest=0),
+    )
+
+
+def _layer(layer: int, depth: int) -> int:
+    if not -depth <= layer < depth:
+        raise BadInput(f"There is no layer {layer}: the model has {depth}, from 0.")
+    return layer % depth
+
+
+def _whole(loaded: LoadedModel, source: str) -> Stretch:
+    if loaded.tokenizer is None:
+        raise BadInput(f"{loaded.name} has no tokenizer; give a model that reads text.")
+    corpus = read_corpus(source)
+    ids = tuple(int(one) for one in loaded.tokenizer(corpus.joined(), verbose=False)["input_ids"])
+    if len(ids) < FEWEST:
+        raise BadInput(f"The text {source!r} has {len(ids)} tokens; at least {FEWEST} are needed.")
+    return Stretch(source, corpus.source, corpus.licence, 0, ids)
+
+
+def _cut(loaded: LoadedModel, text: Stretch, length: int, parts: int) -> list[Stretch]:
+    """Cut a text into whole stretches, each begun and ended by the text's special tokens."""
+    ids = text.ids
+    special = set(loaded.tokenizer.all_special_ids) if loaded.tokenizer is not None else set()
+    start, end = (ids[:1] if ids[0] in special else ()), (ids[-1:] if ids[-1] in special else ())
+    body = ids[len(start) : len(ids) - len(end)]
+    width = length - len(start) - len(end)
+    count = min(parts, max(1, len(body) // width))
+    return [
+        Stretch(
+            text.text,
+            text.source,
+            text.licence,
+            part,
+            (*start, *body[part * width : (part + 1) * width], *end),
+        )
+        for part in range(count)
+    ]
+
+
+@lru_cache(maxsize=2)
+def _loaded(model: str, pickled: str | None) -> LoadedModel:
+    return load(model, pickled)
+
+
+@lru_cache(maxsize=1)
+def _captured(
+    model: str,
+    pickled: str | None,
+    weights: str,
+    texts: tuple[tuple[int, ...], ...],
+    layers: tuple[int, ...],
+) -> tuple[Capture, ...]:
+    loaded = _loaded(model, pickled)
+    if loaded.weights != weights:
+        raise BadInput(
+            f"The weights of {model} here have SHA-256 {loaded.weights[:12]}..., the run began "
+            f"with {weights[:12]}...: every machine must have the same."
+        )
+    return tuple(capture(loaded, list(ids), layers=layers) for ids in texts)

@@ -1,0 +1,68 @@
+"""What is in the tables of a survey? Their columns and types, in one place."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from attnlimit.budgets.head import SCHEMES
+from attnlimit.budgets.longer import FACTORS
+
+WHOLE, REAL, TRUTH, TEXT = pa.int64(), pa.float64(), pa.bool_(), pa.string()
+PLACE = {"layer": WHOLE, "head": WHOLE}
+
+
+def _struct(types: dict[str, pa.DataType]) -> pa.StructType:
+    return pa.struct(list(types.items()))
+
+
+SCHEME_BUDGET = _struct(
+    {"certified": WHOLE, "typical": WHOLE, "typical_reliable": TRUTH, "median_error": REAL}
+)
+SCHEMAS: dict[str, pa.Schema] = {
+    name: pa.schema(list(columns.items()))
+    for name, columns in {
+        # One row a head: its horizon, the share of draws at its budget within epsilon, and how
+        # its layer keeps keys and values.
+        "heads": PLACE
+        | {
+            "horizon": REAL,
+            "within": REAL,
+            "draws": WHOLE,
+            "key_value_heads": WHOLE,
+            "key_value_width": WHOLE,
+        },
+        # One row a head: its entry in a budget file (docs/plan.md).
+        "budgets": PLACE
+        | {
+            "scheme": TEXT,
+            "tokens": WHOLE,
+            "stored": WHOLE,
+            "kind": TEXT,
+            "thinnable": TRUTH,
+            "keep": TEXT,
+            "sink": WHOLE,
+            "sink_weight": REAL,
+            "score_std": REAL,
+            "frozen": REAL,
+            "effective_tokens": REAL,
+            "sees_all": TRUTH,
+            "by_text": pa.list_(WHOLE),
+            "held_out": REAL,
+            "varies": TRUTH,
+            "schemes": _struct(dict.fromkeys(SCHEMES, SCHEME_BUDGET)),
+            "extrapolated": _struct(
+                {f"{factor}x": _struct(dict.fromkeys(SCHEMES, WHOLE)) for factor in FACTORS}
+            ),
+        },
+        # Relative root mean square error over all queries by "exact", "delta" and "measured", and
+        # the local rate of the exact law.
+        "curves": PLACE | {"law": TEXT, "n": WHOLE, "error": REAL, "stderr": REAL, "rate": REAL},
+        # The median query's relative error with n tokens kept by each scheme.
+        "schemes": PLACE | {"scheme": TEXT, "n": WHOLE, "error": REAL},
+        # Histograms of the queries' score deviations ("deviation") and standardised scores
+        # ("score").
+        "scores": PLACE | {"quantity": TEXT, "value": REAL, "density": REAL},
+        "influence": PLACE | {"position": WHOLE, "influence": REAL},
+        "tokens": {"position": WHOLE, "token": TEXT},
+    }.items()
+}
