@@ -15,17 +15,32 @@ def with_z(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(z=gap / frame["stderr"].where(frame["stderr"] > 0))
 
 
+def largest_z(frame: pd.DataFrame) -> float:
+    """Return the largest |z|; NaN where nothing is compared."""
+    return float(with_z(frame)["z"].abs().max())
+
+
+def plus_minus(value: float, stderr: float) -> str:
+    """Write a measurement and its standard error, to the second digit of that."""
+    if not (np.isfinite([value, stderr]).all() and value and stderr > 0):
+        return f"{value:.4g} ± {stderr:.2g}"
+    high, low = np.floor(np.log10([abs(value), stderr])).astype(int)
+    return f"{value:#.{np.clip(high - low + 2, 2, 8)}g}".rstrip(".") + f" ± {stderr:.2g}"
+
+
 def agreement(frame: pd.DataFrame, what: str = "") -> str:
     """Say how far predictions are from measurements, over all rows that have both."""
-    said = f"{what}: " if what else ""
+    said = f"{what}: predicted" if what else "Predicted"
     z = with_z(frame)["z"].dropna()
-    if z.empty:
-        return f"{said}no measurement has both a prediction and a standard error."
     both = frame.loc[z.index]
-    gap = (both["predicted"] / both["measured"].where(both["measured"] != 0) - 1).abs()
+    both = both[both["measured"] != 0]
+    if both.empty:
+        return f"{said} against measured: nothing has both."
+    gap = (both["predicted"] / both["measured"] - 1).abs()
+    worst = both.loc[gap.idxmax()]
     return (
-        f"{said}predicted against measured at {len(z)} points: root mean square difference "
+        f"{said} against measured at {len(z)} points: root mean square difference "
         f"{np.sqrt((z**2).mean()):.2f} standard errors, largest {z.abs().max():.1f}, "
-        f"{int((z.abs() > 3).sum())} beyond 3; median distance {gap.median():.1%}, "
-        f"largest {gap.max():.1%}."
+        f"{int((z.abs() > 3).sum())} beyond 3; median distance {gap.median():.2%}, largest "
+        f"{gap.max():.1%}, where the standard error is {worst['stderr'] / worst['measured']:.1%}."
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+import numpy as np
+import pandas as pd
+
 from attnlimit.models import Capture, LoadedModel, capture, load, wikipedia
 from attnlimit.models.load.bundled import BUNDLED
-from attnlimit.reproduce.experiment import Config
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
 
 
 def source(model: str, title: str, tokens: int) -> Config:
@@ -44,3 +47,32 @@ def captured(name: str, text: str, tokens: int, layers: tuple[int, ...] | None =
 def capture_of(shard: Config, layers: tuple[int, ...] | None = None) -> Capture:
     """Capture what a shard's configuration names."""
     return captured(shard["model"], shard["text"], shard["tokens"], layers)
+
+
+class EveryHead(Experiment):
+    """An experiment that measures every head of a BERT's layers on one article, a shard each."""
+
+    def bert(self) -> Config:
+        """Return the settings that such experiments share."""
+        return source("minilm", "Anarchism", 512) | {"layers": list(range(6)), "heads": 12}
+
+    def about(self, config: Config) -> str:
+        """Say in a caption what was read."""
+        article = config["text"].removeprefix("wikipedia:")
+        return f"MiniLM, {config['tokens']} tokens of the article {article}"
+
+    def shards(self, config: Config) -> list[Shard]:
+        return [
+            {**config, "place": {"layer": layer, "head": head}}
+            for layer in config["layers"]
+            for head in range(config["heads"])
+        ]
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        found, place = capture_of(shard), shard["place"]
+        rows = self.measure(found, shard, seed)
+        return rows.assign(**place, horizon=found.horizons()[place["layer"], place["head"]])
+
+    def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Return the rows of the head at the shard's `place`."""
+        raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -13,34 +14,104 @@ from attnlimit.models.spend.downstream import article_halves, embed, retrieved
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.documents import model_named, source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import points
+from attnlimit.reproduce.rows import groups
 from attnlimit.samplers import Iid, Keep, Sampler, TopK
 
-TITLE = "Retrieval with thinned attention: accuracy against the keys that each query sees"
-NAMES = {
-    "iid": "i.i.d.",
-    "top": "top n",
-    "top+": "top n/4 + weighted rest",
-}
+NAMES = {"iid": "i.i.d.", "top": "top n", "top+": "top n/4 + weighted rest"}
 
 
-def config(paper: bool) -> Config:
-    """Return the configuration that both downstream experiments share."""
-    return source("minilm", "all", 128) | {
-        "seed": 0,
-        "articles": 97 if paper else 60,
-        "n": [4, 8, 16, 32, 64],
-        "repeats": 3 if paper else 1,
-    }
+class Downstream(Experiment):
+    """Accuracy with every layer thinned, by scheme; a row for each article."""
+
+    name = "downstream"
+    title = "Retrieval with thinned attention: accuracy against the keys that each query sees"
+    schemes = tuple(NAMES)
+    column = "scheme"
+    note = "all layers thinned"
+
+    def config(self, paper: bool) -> Config:
+        return source("minilm", "all", 128) | {
+            "articles": 97 if paper else 60,
+            "n": [4, 8, 16, 32, 64],
+            "repeats": 3 if paper else 1,
+        }
+
+    def shards(self, config: Config) -> list[Shard]:
+        return [
+            {**config, "scheme": scheme, "size": n, "repeat": repeat}
+            for scheme in self.schemes
+            for n in config["n"]
+            for repeat in range(config["repeats"])
+        ]
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Embed the first halves with thinned attention and look for the second ones."""
+        pairs, first, second, horizon = _task(shard["model"], shard["tokens"], shard["articles"])
+        model, number = model_named(shard["model"]), int(seed.generate_state(1)[0])
+        sampler = _sampler(shard["scheme"], shard["size"])
+        thin = embed(model, [pair[0] for pair in pairs], sampler, seed=number)
+        return pd.DataFrame(
+            {
+                "scheme": shard["scheme"],
+                "n": shard["size"],
+                "repeat": shard["repeat"],
+                "article": np.arange(len(pairs)),
+                "horizon": horizon,
+                "hit": retrieved(thin, second),
+                "dense_hit": retrieved(first, second),
+                "cosine": (thin * first).sum(axis=1),
+            }
+        )
+
+    def parts(self, curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Yield the rows that belong together, with their name."""
+        return ((NAMES[scheme], part) for scheme, part in groups(curves, "scheme"))
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        rows = []
+        for name, some in self.parts(curves):
+            for n, part in groups(some, "n"):
+                hits = part.groupby("article")["hit"].mean()
+                rows.append(
+                    {
+                        self.column: name,
+                        "n": n,
+                        "accuracy": hits.mean(),
+                        "stderr": hits.sem(),
+                        "dense accuracy": part["dense_hit"].mean(),
+                        "cosine to dense": part["cosine"].mean(),
+                        "median H": part["horizon"].median(),
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        dense = {"accuracy": float(curves["dense_hit"].mean()), "cosine to dense": 1.0}
+        titles = ("Finding the other half of an article", "Embedding")
+        table, n = self.table(config, curves), config["n"]
+        panels = []
+        for title, (y, level) in zip(titles, dense.items(), strict=True):
+            series = [Series(n, [level] * len(n), "dotted", "dense", "dense")]
+            for name, part in groups(table, self.column):
+                bars = "stderr" if y == "accuracy" else ""
+                line = Series(part["n"], part[y], "line", None, name)
+                series += [line, points(part, "n", y, bars, name)]
+            panels.append(
+                Panel(title, "keys seen by a query, n", y, tuple(series), y_scale="linear")
+            )
+        caption = (
+            f"MiniLM, {config['articles']} articles, passages of {config['tokens']} tokens, "
+            f"{self.note}; bars: 2 standard errors."
+        )
+        return FigureSpec(self.title, tuple(panels), 2, caption)
 
 
-def shards(config: Config) -> list[Shard]:
-    """One for each scheme, n and repeat."""
-    return [
-        {**config, "scheme": scheme, "size": n, "repeat": repeat}
-        for scheme in NAMES
-        for n in config["n"]
-        for repeat in range(config["repeats"])
-    ]
+def _sampler(scheme: str, n: int) -> Sampler:
+    quarter = max(1, n // 4)
+    if scheme == "iid":
+        return Iid(n)
+    return TopK(n) if scheme == "top" else Keep(TopK(quarter), sample=n - quarter)
 
 
 @lru_cache(maxsize=1)
@@ -53,85 +124,4 @@ def _task(name: str, tokens: int, articles: int) -> tuple[list, Array, Array, Ar
     return pairs, first, second, np.array(horizon)
 
 
-def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Embed the first halves with thinned attention and look for the second ones."""
-    pairs, first, second, horizon = _task(shard["model"], shard["tokens"], shard["articles"])
-    n, scheme = shard["size"], shard["scheme"]
-    quarter = max(1, n // 4)
-    sampler: Sampler = Iid(n)
-    if scheme == "top":
-        sampler = TopK(n)
-    elif scheme == "top+":
-        sampler = Keep(TopK(quarter), sample=n - quarter)
-    number = int(seed.generate_state(1)[0])
-    model = model_named(shard["model"])
-    thin = embed(model, [pair[0] for pair in pairs], sampler, seed=number)
-    return pd.DataFrame(
-        {
-            "scheme": scheme,
-            "n": n,
-            "repeat": shard["repeat"],
-            "article": np.arange(len(pairs)),
-            "horizon": horizon,
-            "hit": retrieved(thin, second),
-            "dense_hit": retrieved(first, second),
-            "cosine": (thin * first).sum(axis=1),
-        }
-    )
-
-
-def combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-    """Keep every article's row."""
-    return rows.drop(columns="shard")
-
-
-def accuracy(part: pd.DataFrame) -> tuple[float, float]:
-    """Accuracy and its standard error over articles."""
-    by_article = part.groupby("article").hit.mean()
-    return float(by_article.mean()), float(by_article.std(ddof=1) / len(by_article) ** 0.5)
-
-
-def _table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    rows = []
-    for (scheme, n), part in curves.groupby(["scheme", "n"], sort=False):
-        value, stderr = accuracy(part)
-        rows.append(
-            {
-                "scheme": NAMES[str(scheme)],
-                "n": n,
-                "accuracy": value,
-                "stderr": stderr,
-                "cosine to dense": part.cosine.mean(),
-                "dense accuracy": part.dense_hit.mean(),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    dense = float(curves.dense_hit.mean())
-    left = [Series(config["n"], [dense] * len(config["n"]), "dotted", "dense", group="dense")]
-    right = [Series(config["n"], [1.0] * len(config["n"]), "dotted", "dense", group="dense")]
-    for scheme, name in NAMES.items():
-        part = curves[curves.scheme == scheme]
-        found = [accuracy(part[part.n == n]) for n in config["n"]]
-        values, errors = np.array(found).T
-        left.append(Series(config["n"], values, "line", None, group=scheme))
-        left.append(Series(config["n"], values, "points", name, group=scheme, error=errors))
-        cosine = part.groupby("n").cosine.mean()
-        right.append(Series(cosine.index, cosine, "line", None, group=scheme))
-        right.append(Series(cosine.index, cosine, "points", name, group=scheme))
-    return FigureSpec(
-        TITLE,
-        (
-            Panel("Finding the other half of an article", "keys seen by a query, n", "accuracy",
-                  tuple(left), y_scale="linear"),
-            Panel("Embedding", "keys seen by a query, n", "cosine to the dense embedding",
-                  tuple(right), y_scale="linear"),
-        ),
-        caption=f"MiniLM, {config['articles']} articles, passages of {config['tokens']} tokens, "
-        "all layers thinned.",
-    )  # fmt: skip
-
-
-EXPERIMENT = Experiment("downstream", TITLE, config, shards, compute, combine, _figure, _table)
+EXPERIMENT = Downstream()

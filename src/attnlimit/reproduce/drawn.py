@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from attnlimit.reproduce.experiment import Config, Experiment, Shard, halve_draws
+
+
+def grid(low: int, high: int, count: int) -> list[int]:
+    """Whole numbers from `low` to `high`, evenly spaced in their logarithm."""
+    return [int(value) for value in np.unique(np.round(np.geomspace(low, high, count)))]
 
 
 class DrawnExperiment(Experiment):

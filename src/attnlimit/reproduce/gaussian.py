@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
-from attnlimit.report.spec import FigureSpec
-from attnlimit.reproduce import temperatures
-from attnlimit.reproduce.experiment import Config, Experiment, halve_draws
-
-TITLE = "Gaussian tokens: error of mean and covariance against n, from diffuse to frozen heads"
-
-
-def _config(paper: bool) -> Config:
-    return {
-        "seed": 0,
-        "tokens": "gaussian",
-        "dim": 50,
-        "variance": 0.1,
-        "scales": [float(f"{value:.4g}") for value in np.geomspace(0.05, 50, 12)],
-        "n": temperatures.grid(1000, 30000, 12) if paper else temperatures.grid(500, 6000, 8),
-        "replicates": 400 if paper else 100,
-        "block": 20 if paper else 25,
-    }
+from attnlimit.checks import Array
+from attnlimit.reproduce.drawn import grid
+from attnlimit.reproduce.experiment import Config
+from attnlimit.reproduce.temperatures import Temperatures
+from attnlimit.tokens import Gaussian
 
 
-def _figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    return temperatures.figure(config, curves, TITLE)
+class GaussianTokens(Temperatures):
+    """The rate is 1/2 up to the horizon 1, and falls past it."""
+
+    name = "gaussian"
+    title = "Gaussian tokens: error of mean and covariance against n, from diffuse to frozen heads"
+    formula = "1/2, then 1/(1+H²)"
+
+    def config(self, paper: bool) -> Config:
+        """Twelve scales, from diffuse to frozen."""
+        return {
+            "dim": 50,
+            "variance": 0.1,
+            "scales": [float(f"{value:.4g}") for value in np.geomspace(0.05, 50, 12)],
+            "n": grid(1000, 30000, 12) if paper else grid(500, 6000, 8),
+            "replicates": 400 if paper else 100,
+            "block": 20 if paper else 25,
+        }
+
+    def tokens(self, setting: Config) -> Gaussian:
+        """Return the tokens of a configuration, or of a shard."""
+        return Gaussian(dim=setting["dim"], variance=setting["variance"])
+
+    def limit(self, horizon: Array) -> Array:
+        """Return the rate in the end."""
+        return np.asarray(1 / (1 + np.maximum(horizon, 1.0) ** 2))
 
 
-EXPERIMENT = Experiment(
-    name="gaussian",
-    title=TITLE,
-    config=_config,
-    shards=temperatures.shards,
-    compute=temperatures.compute,
-    combine=temperatures.combine,
-    figure=_figure,
-    table=temperatures.table,
-    remarks=temperatures.remarks,
-    split=halve_draws,
-)
+EXPERIMENT = GaussianTokens()

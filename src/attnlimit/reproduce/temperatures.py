@@ -6,12 +6,13 @@ the first two times the square root of the scale, scores divided by sqrt(d).
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import torch
 
+from attnlimit.checks import Array
 from attnlimit.curve import Curve
 from attnlimit.errors import NoLimitError, NotConverged
 from attnlimit.head import Head
@@ -21,19 +22,17 @@ from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
+from attnlimit.reproduce.drawn import DrawnExperiment
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.rows import groups
+from attnlimit.reproduce.panels import TOKENS, pair, points
+from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory import horizon, predict
-from attnlimit.tokens import Gaussian, Sphere, Tokens
+from attnlimit.tokens import Tokens
 
 STATISTICS = ("mean", "covariance", "mean_norm", "covariance_norm")
-PREDICTED = ("mean", "covariance")
+PREDICTED = {"mean": "mean output", "covariance": "covariance of the outputs"}
 WEIGHTS_SEED = 42
-
-
-def grid(low: int, high: int, count: int) -> list[int]:
-    """Whole numbers from `low` to `high`, evenly spaced in their logarithm."""
-    return [int(value) for value in np.unique(np.round(np.geomspace(low, high, count)))]
 
 
 def paper_head(dim: int, scale: float) -> Head:
@@ -45,221 +44,159 @@ def paper_head(dim: int, scale: float) -> Head:
     return Head.from_projections(scale**0.5 * query, scale**0.5 * key, value)
 
 
-def tokens_of(config: Config) -> Tokens:
-    """The tokens of a configuration."""
-    if config["tokens"] == "gaussian":
-        return Gaussian(dim=config["dim"], variance=config["variance"])
-    return Sphere(config["dim"])
+class Temperatures(DrawnExperiment):
+    """Errors and their slopes at every scale, of the tokens that a subclass names."""
 
+    formula: str
+    """The rate in the end, in words."""
 
-def shards(config: Config) -> list[Shard]:
-    """Draws in blocks that every temperature shares, and the predictions of each temperature."""
-    common = {key: config[key] for key in ("tokens", "dim", "variance", "n")}
-    work: list[Shard] = []
-    blocks = config["replicates"] // config["block"]
-    for scale in reversed(config["scales"]):
-        for block in range(blocks):
-            shard = {"kind": "measure", "scale": scale, "draws": config["block"], "stream": block}
-            work.append(common | shard)
-    for scale in config["scales"]:
-        work.extend(
-            common | {"kind": "predict", "scale": scale, "statistic": name} for name in PREDICTED
-        )
-    return work
+    def tokens(self, setting: Config) -> Tokens:
+        """Return the tokens of a configuration, or of a shard."""
+        raise NotImplementedError
 
+    def limit(self, horizon: Array) -> Array:
+        """Return the rate in the end, at every horizon."""
+        raise NotImplementedError
 
-def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Measure or predict at one temperature."""
-    head, tokens = paper_head(shard["dim"], shard["scale"]), tokens_of(shard)
-    n = np.asarray(shard["n"], dtype=np.int64)
-    if shard["kind"] == "measure":
-        frame = samples_frame(sweep(head, tokens, STATISTICS, n, shard["draws"], seed))
-        return frame.assign(kind="measure", scale=shard["scale"])
-    try:
-        curve = predict(head, tokens, shard["statistic"], n)
-    except (NotConverged, NoLimitError) as error:
-        reason = {"kind": "none", "scale": shard["scale"], "statistic": shard["statistic"]}
-        return pd.DataFrame([reason | {"reason": str(error)}])
-    return pd.DataFrame(
-        {
-            "kind": "predict",
-            "scale": shard["scale"],
-            "statistic": shard["statistic"],
-            "n": n,
-            "value": curve.value,
-            "numerical_error": 0.0 if curve.numerical_error is None else curve.numerical_error,
-        }
-    )
+    def shards(self, config: Config) -> list[Shard]:
+        """Draws in blocks that every temperature shares, and the predictions of each one."""
+        common = {key: config[key] for key in ("dim", "variance", "n") if key in config}
+        measured = [
+            {**common, "kind": "measure", "scale": scale, **block}
+            for scale in reversed(config["scales"])
+            for block in self.blocks(config)
+        ]
+        return measured + [
+            {**common, "kind": "predict", "scale": scale, "statistic": statistic}
+            for scale in config["scales"]
+            for statistic in PREDICTED
+        ]
 
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Measure or predict at one temperature."""
+        head, tokens = paper_head(shard["dim"], shard["scale"]), self.tokens(shard)
+        n = np.asarray(shard["n"], dtype=np.int64)
+        if shard["kind"] == "measure":
+            frame = samples_frame(sweep(head, tokens, STATISTICS, n, shard["draws"], seed))
+            return frame.assign(kind="measure", scale=shard["scale"])
+        about = {key: shard[key] for key in ("kind", "scale", "statistic")}
+        try:
+            curve = predict(head, tokens, shard["statistic"], n)
+        except (NotConverged, NoLimitError) as error:
+            return pd.DataFrame([about | {"kind": "none", "reason": str(error)}])
+        return pd.DataFrame({"n": n, "value": curve.value}).assign(**about)
 
-def combine(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-    """Curves and slopes of every temperature, predicted and measured side by side."""
-    tokens = tokens_of(config)
-    parts = []
-    for scale in config["scales"]:
-        head = paper_head(config["dim"], scale)
-        here = rows[rows["scale"] == scale]
-        measured = here[here["kind"] == "measure"]
-        samples = samples_from_frame(measured, STATISTICS, token_features(head, tokens).gram)
-        for name in STATISTICS:
-            curve = samples_curve(samples[name])
-            predicted = _predicted(here, name, curve)
+    def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
+        """Curves and slopes of every temperature, predicted and measured side by side."""
+        tokens = self.tokens(config)
+        parts = []
+        for scale in config["scales"]:
+            head = paper_head(config["dim"], scale)
+            here = where(rows, scale=scale)
             strength = horizon(head, tokens)
-            limit = 1 / (1 + max(strength, 1.0) ** 2) if isinstance(tokens, Gaussian) else 0.5
-            parts.append(_rows(scale, strength, limit, curve, predicted))
-    return pd.concat(parts, ignore_index=True)
+            samples = samples_from_frame(
+                where(here, kind="measure"), STATISTICS, token_features(head, tokens).gram
+            )
+            for name in STATISTICS:
+                found = where(here, kind="predict", statistic=name)["value"].to_numpy()
+                curve = _curve(samples_curve(samples[name]), found)
+                limit = float(self.limit(np.asarray(strength)))
+                parts.append(curve.assign(scale=scale, horizon=strength, slope_limit=limit))
+        return pd.concat(parts, ignore_index=True)
 
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """One row for each temperature and statistic: slopes, and the worst gap to the law."""
+        rows = []
+        for (statistic, scale), part in groups(curves, "statistic", "scale"):
+            if statistic not in PREDICTED:
+                continue
+            last = part.iloc[-1]
+            rows.append(
+                {
+                    "scale": f"{scale:.3g}",
+                    "H": last["horizon"],
+                    "statistic": statistic,
+                    "slope": plus_minus(last["slope"], last["slope_stderr"]),
+                    "predicted slope": last["slope_predicted"],
+                    "slope, n → ∞": last["slope_limit"],
+                    f"error at n={config['n'][-1]}": plus_minus(last["measured"], last["stderr"]),
+                    "predicted": last["predicted"],
+                    "largest |z|": largest_z(part),
+                    "largest gap %": 100 * (part["predicted"] / part["measured"] - 1).abs().max(),
+                    "variance reduction": part["variance_reduction"].median(),
+                }
+            )
+        return pd.DataFrame(rows).sort_values("statistic", ascending=False, kind="stable")
 
-def _predicted(rows: pd.DataFrame, statistic: str, curve: Curve) -> Curve | None:
-    found = rows[(rows["kind"] == "predict") & (rows["statistic"] == statistic)]
-    if found.empty:
-        return None
-    return Curve(
-        statistic=statistic,
-        n=curve.n,
-        value=found["value"].to_numpy(),
-        stderr=np.zeros(len(curve.n)),
-        method="theory",
-    )
-
-
-def _rows(
-    scale: float, strength: float, limit: float, curve: Curve, predicted: Curve | None
-) -> pd.DataFrame:
-    columns: dict[str, Any] = {
-        "scale": scale,
-        "horizon": strength,
-        "statistic": curve.statistic,
-        "n": curve.n,
-        "value": curve.value,
-        "stderr": curve.stderr,
-        "root": curve.root,
-        "root_stderr": curve.root_stderr,
-        "predicted": np.nan if predicted is None else predicted.root,
-        "variance_reduction": curve.source["variance_reduction"],
-    }
-    fit = fit_rate(curve, predicted=predicted)
-    columns |= {
-        "slope": fit.beta,
-        "slope_stderr": fit.stderr,
-        "slope_predicted": np.nan if fit.predicted is None else fit.predicted,
-        "slope_limit": limit,
-        "fit_p_value": fit.p_value,
-        "heavy_tailed": fit.heavy_tailed,
-    }
-    return pd.DataFrame(columns)
-
-
-def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    """One row for each temperature and statistic: slopes, and the worst gap to the prediction."""
-    rows = []
-    for (scale, statistic), part in groups(curves, "scale", "statistic"):
-        if statistic not in PREDICTED:
-            continue
-        first = part.iloc[0]
-        gap = part["predicted"] / part["root"] - 1
-        rows.append(
-            {
-                "scale": f"{scale:.3g}",
-                "H": first["horizon"],
-                "statistic": statistic,
-                "slope": f"{first['slope']:.4f} ± {first['slope_stderr']:.4f}",
-                "predicted slope": first["slope_predicted"],
-                "slope, n → ∞": first["slope_limit"],
-                f"error at n={config['n'][-1]}": _pair(part.iloc[-1]),
-                "predicted": part.iloc[-1]["predicted"],
-                "largest gap %": 100 * gap.abs().max(),
-                "variance reduction": part["variance_reduction"].median(),
-            }
-        )
-    return pd.DataFrame(rows).sort_values("statistic", ascending=False, kind="stable")
-
-
-def _pair(row: pd.Series) -> str:
-    return f"{row['root']:.4g} ± {row['root_stderr']:.1g}"
-
-
-def figure(config: Config, curves: pd.DataFrame, title: str) -> FigureSpec:
-    """Errors against n, and their slopes against the horizon."""
-    panels = []
-    for statistic, word in (("mean", "mean output"), ("covariance", "covariance of the outputs")):
-        here = curves[curves["statistic"] == statistic]
-        series = []
-        for scale, part in groups(here, "scale"):
-            name = f"{scale:.3g}" if scale < 1000 else f"{scale:.0f}"
-            label = name if statistic == "mean" else None  # one legend serves both
-            series.append(Series(part["n"], part["predicted"], group=name))
-            series.append(
-                Series(
-                    part["n"], part["root"], "points", label, name, error=2 * part["root_stderr"]
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """Errors against n, and their slopes against the horizon."""
+        panels, slopes = [], []
+        for statistic, words in PREDICTED.items():
+            here = where(curves, statistic=statistic)
+            first = statistic == "mean"  # one legend serves both
+            series: list[Series] = []
+            for scale, part in groups(here, "scale"):
+                name = f"{scale:.3g}" if scale < 1000 else f"{scale:.0f}"
+                series += pair(part, label=name if first else None, group=name)
+            panels.append(
+                Panel(
+                    f"error of the {words}",
+                    TOKENS,
+                    "root mean square error",
+                    tuple(series),
+                    legend_title="scale" if first else None,
                 )
             )
-        panels.append(
-            Panel(
-                f"error of the {word}",
-                "number of tokens n",
-                "root mean square error",
-                tuple(series),
-                legend_title="scale" if statistic == "mean" else None,
+            one = here.groupby("scale", as_index=False).first()
+            H = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
+            measured = "measured ± 2 standard errors"
+            slopes.append(
+                Panel(
+                    f"slope of the {statistic} error, n from {config['n'][0]} to {config['n'][-1]}",
+                    "horizon H",
+                    "rate β",
+                    (
+                        Series(H, self.limit(H), "dotted", f"limit n → ∞: {self.formula}", "limit"),
+                        Series(
+                            one["horizon"],
+                            one["slope_predicted"],
+                            "line",
+                            "predicted at these n",
+                            "predicted",
+                        ),
+                        points(one, "horizon", "slope", "slope_stderr", measured, "measured"),
+                    ),
+                    y_scale="linear",
+                )
             )
+        caption = (
+            f"lines: predicted, points: measured ({config['replicates']} draws, 2 standard errors)"
         )
-    for statistic in PREDICTED:
-        one = curves[curves["statistic"] == statistic].groupby("scale").first()
-        strengths = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
-        limits, formula = np.full(200, 0.5), "1/2"
-        if config["tokens"] == "gaussian":
-            limits, formula = 1 / (1 + np.maximum(strengths, 1) ** 2), "1/2, then 1/(1+H²)"
-        panels.append(
-            Panel(
-                f"slope of the {statistic} error, n from {config['n'][0]} to {config['n'][-1]}",
-                "horizon H",
-                "rate β",
-                (
-                    Series(
-                        strengths,
-                        limits,
-                        "dotted",
-                        f"limit n → ∞: {formula}",
-                        "limit",
-                    ),
-                    Series(
-                        one["horizon"],
-                        one["slope_predicted"],
-                        "line",
-                        "predicted at these n",
-                        "predicted",
-                    ),
-                    Series(
-                        one["horizon"],
-                        one["slope"],
-                        "points",
-                        "measured ± 2 standard errors",
-                        "measured",
-                        error=2 * one["slope_stderr"],
-                    ),
-                ),
-                y_scale="linear",
-            )
-        )
-    caption = (
-        f"lines: predicted, points: measured ({config['replicates']} draws, 2 standard errors)"
+        return FigureSpec(self.title, (*panels, *slopes), 2, caption)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """How well mean and covariance are predicted."""
+        return [agreement(where(curves, statistic=name), name) for name in PREDICTED]
+
+
+def _curve(curve: Curve, predicted: Array) -> pd.DataFrame:
+    """Roots and slopes of a measured curve, beside what was predicted for it, if anything was."""
+    law = None
+    if len(predicted):
+        law = replace(curve, value=predicted, stderr=np.zeros(len(curve.n)), method="theory")
+    fit = fit_rate(curve, predicted=law)
+    return pd.DataFrame(
+        {
+            "statistic": curve.statistic,
+            "n": curve.n,
+            "measured": curve.root,
+            "stderr": curve.root_stderr,
+            "predicted": np.nan if law is None else law.root,
+            "variance_reduction": curve.source["variance_reduction"],
+            "slope": fit.beta,
+            "slope_stderr": fit.stderr,
+            "slope_predicted": np.nan if fit.predicted is None else fit.predicted,
+            "fit_p_value": fit.p_value,
+            "heavy_tailed": fit.heavy_tailed,
+        }
     )
-    return FigureSpec(title, tuple(panels), 2, caption)
-
-
-def remarks(config: Config, curves: pd.DataFrame) -> list[str]:
-    """What the comparison says, in sentences."""
-    said = []
-    for statistic in PREDICTED:
-        part = curves[(curves["statistic"] == statistic) & curves["predicted"].notna()]
-        if part.empty:
-            continue
-        gap = (part["predicted"] / part["root"] - 1).abs()
-        worst = part.loc[gap.idxmax()]
-        noise = 100 * worst["root_stderr"] / worst["root"]
-        said.append(
-            f"{statistic}: where there is a prediction it is within {100 * gap.max():.1f} % of the "
-            f"measured error at every scale and n (largest at scale {worst['scale']:.3g}, "
-            f"n = {worst['n']}, where the standard error is {noise:.1f} %)."
-        )
-    return said
