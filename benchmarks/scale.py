@@ -25,7 +25,7 @@ def run() -> list[Row]:
         for shards in (FEW, MANY)
     )
     gaussian = load("gaussian")
-    config = gaussian.config(False) | SWEEP
+    config = gaussian.configured(SWEEP)
     alone = seconds(gaussian, config, InProcess())
     processes = seconds(gaussian, config, LocalProcesses(WORKERS))
     dask = seconds(gaussian, config, DaskCluster(workers=WORKERS))
