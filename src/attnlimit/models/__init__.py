@@ -6,6 +6,7 @@ from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.delta import DeltaCurves, delta_curves
 from attnlimit.models.load.corpora import Corpus, Document, read_corpus, wikipedia
 from attnlimit.models.load.load import LoadedModel, load
+from attnlimit.models.output.error import OutputError, output_error, output_errors
 from attnlimit.models.spend.spend import Spent, spend
 from attnlimit.models.spend.try_samplers import Trial, try_samplers
 
@@ -16,6 +17,7 @@ __all__ = [
     "DeltaCurves",
     "Document",
     "LoadedModel",
+    "OutputError",
     "Spent",
     "Trial",
     "capture",
@@ -23,6 +25,8 @@ __all__ = [
     "delta_curves",
     "load",
     "measure_capture",
+    "output_error",
+    "output_errors",
     "predict_capture",
     "read_corpus",
     "spend",

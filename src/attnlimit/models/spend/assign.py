@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from attnlimit.errors import BadInput
 from attnlimit.samplers import Sampler
@@ -43,6 +43,22 @@ def sampler_table(network: Any, samplers: Samplers) -> Table:
             )
         table[layer][head] = check_sampler(sampler)
     return table
+
+
+Place = TypeVar("Place")
+
+
+def grouped_by_sampler(
+    assigned: Iterable[tuple[Place, Sampler | None]],
+) -> list[tuple[Sampler, list[Place]]]:
+    """Gather the places that share a sampler; those without one are left out."""
+    groups: dict[Any, tuple[Sampler, list[Place]]] = {}
+    for place, sampler in assigned:
+        if sampler is not None:
+            # A sampler of a user's own may not be hashable.
+            key = sampler if type(sampler).__hash__ is not None else id(sampler)
+            groups.setdefault(key, (sampler, []))[1].append(place)
+    return list(groups.values())
 
 
 def shape_of(network: Any) -> tuple[int, int]:

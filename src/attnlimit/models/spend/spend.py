@@ -15,7 +15,7 @@ from attnlimit import checks
 from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_scores, grouped
 from attnlimit.models.capture.encode import unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
-from attnlimit.models.spend.assign import Samplers, sampler_table
+from attnlimit.models.spend.assign import Samplers, grouped_by_sampler, sampler_table
 from attnlimit.montecarlo.sampled import generator_of
 from attnlimit.samplers import Sampler
 
@@ -92,9 +92,7 @@ def attend_sampled(
         tally.read, tally.visible = tally.read + seen, tally.visible + seen
         tally.queries += heads * length
         return attend_dense(call)
-    groups: dict[Sampler | None, list[int]] = {}
-    for head, sampler in enumerate(samplers):
-        groups.setdefault(sampler, []).append(head)
+    groups = grouped_by_sampler(enumerate(samplers))
     values = grouped(call.value[0], heads)
     step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
     outputs = []
@@ -103,12 +101,9 @@ def attend_sampled(
         scores = call_scores(call, rows)
         tally.queries += scores.shape[0] * scores.shape[1]
         tally.visible += int((scores > -torch.inf).sum())
-        for sampler, members in groups.items():
-            if sampler is not None:
-                seen_scores = scores[members]
-                scores[members] = seen_scores + sampler.draw(
-                    seen_scores, call.places(rows), generator
-                )
+        for sampler, members in groups:
+            own = scores[members]
+            scores[members] = own + sampler.draw(own, call.places(rows), generator)
         tally.read += int((scores > -torch.inf).sum())
         outputs.append(torch.softmax(scores, -1) @ values)
     return torch.cat(outputs, dim=1)[None]

@@ -1,0 +1,161 @@
+"""What does each head's sampling do to the output? Variance and bias along every probe.
+
+The numbers here are sums over the queries of a head, for any number of ways to sample at once: what
+a prediction adds up and what a plan chooses from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlimit.checks import Array
+from attnlimit.models.capture.dense import call_scores, grouped
+from attnlimit.models.capture.encode import Encoded
+from attnlimit.models.capture.interface import Call
+from attnlimit.models.output.first_order import scatter
+from attnlimit.models.output.probes import Probed, probe
+from attnlimit.models.output.target import Target
+from attnlimit.models.output.thresholds import threshold_sums
+from attnlimit.models.spend.assign import Table, grouped_by_sampler
+from attnlimit.samplers import Threshold
+
+BLOCK = 1 << 22
+"""Products of a gradient and a value held at a time."""
+
+MAX_NOISE = 0.1
+"""Relative variance of a softmax's denominator up to which first order is reliable."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeadErrors:
+    """Sums over queries for S ways to sample, L layers of H heads and K probes."""
+
+    variance: Array  # (S, L, H, K)
+    bias: Array  # (S, L, H, K)
+    keys: Array  # (S, L, H) read, all queries together
+    rough: Array  # (S, L, H, K) the variance that first order gives where it is not reliable
+    visible: float  # keys that all queries of all heads see
+    probed: Probed
+
+    def total(self, index: int) -> Array:
+        """Predicted distance of the output by each probe, (K,)."""
+        bias = self.bias[index].sum((0, 1))
+        return self.probed.scale * (self.variance[index].sum((0, 1)) + bias**2)
+
+
+def head_errors(
+    network: Any,
+    encoded: Encoded,
+    tables: Sequence[Table],
+    target: Target,
+    probes: int,
+    seed: int,
+) -> HeadErrors:
+    """Variance and bias of every head along `probes` gradients, for every table of samplers."""
+    sums = _Sums(tables, probes)
+    probed = probe(network, encoded, target, probes, seed, sums.add)
+    return HeadErrors(sums.variance, sums.bias, sums.keys, sums.rough, sums.visible, probed)
+
+
+class _Sums:
+    """Adds up the heads of one layer after another."""
+
+    def __init__(self, tables: Sequence[Table], probes: int) -> None:
+        shape = (len(tables), len(tables[0]), len(tables[0][0]))
+        self.tables = tables
+        self.variance, self.bias, self.rough = (np.zeros((*shape, probes)) for _ in range(3))
+        self.keys = np.zeros(shape)
+        self.visible = 0.0
+
+    def add(self, call: Call, gradients: Tensor, group: slice) -> None:
+        """Add one layer, whose gradients are (K, H, N, d_v)."""
+        heads = call.query.shape[1]
+        wanted = grouped_by_sampler(
+            ((s, h), table[call.layer][h])
+            for s, table in enumerate(self.tables)
+            for h in range(heads)
+        )
+        fast = [(s.c, places) for s, places in wanted if isinstance(s, Threshold) and _quick(s)]
+        slow = [(s, p) for s, p in wanted if not (isinstance(s, Threshold) and _quick(s))]
+        for queries, scores, weights, along in _blocks(call, gradients, trim=not slow):
+            if group.start == 0:  # keys do not depend on the probes
+                self._count(call.layer, scores)
+            if fast:
+                self._add_thresholds(call.layer, fast, weights, along, group)
+            for sampler, places in slow:
+                members = sorted({h for _, h in places})
+                law = scatter(sampler, scores[members], weights[members], queries)
+                directed = along[:, members]
+                variance = law.variance(directed)  # (K, h, R)
+                rough = _total(variance * (law.noise > MAX_NOISE))
+                sums = (_total(variance), _total(law.bias(directed)), law.keys.double().sum(-1))
+                for s, h in places:
+                    i = members.index(h)
+                    at = (s, call.layer, h)
+                    self.variance[at][group] += sums[0][:, i]
+                    self.bias[at][group] += sums[1][:, i]
+                    self.rough[at][group] += rough[:, i]
+                    self.keys[at] += float(sums[2][i]) * (group.start == 0)
+
+    def _count(self, layer: int, scores: Tensor) -> None:
+        seen = (scores > -torch.inf).sum((1, 2)).double().numpy()
+        self.visible += float(seen.sum())
+        for s, table in enumerate(self.tables):
+            for h, sampler in enumerate(table[layer]):
+                self.keys[s, layer, h] += seen[h] * (sampler is None)
+
+    def _add_thresholds(
+        self,
+        layer: int,
+        fast: list[tuple[float, list[tuple[int, int]]]],
+        weights: Tensor,
+        along: Tensor,
+        group: slice,
+    ) -> None:
+        grid = sorted({c for c, _ in fast})
+        sums = threshold_sums(weights, along, torch.tensor(grid, dtype=torch.double))
+        for c, places in fast:
+            i = grid.index(c)
+            for s, h in places:
+                at = (s, layer, h)
+                self.variance[at][group] += sums.variance[i, :, h].numpy()
+                self.bias[at][group] += sums.bias[i, :, h].numpy()
+                self.keys[at] += float(sums.keys[i, h]) * (group.start == 0)
+
+
+def _quick(sampler: Threshold) -> bool:
+    """Whether all thresholds can be done at once: the denominator's noise is at most 1/c."""
+    return sampler.c >= 1 / MAX_NOISE
+
+
+def _total(rows: Tensor) -> Array:
+    return rows.double().sum(-1).numpy()
+
+
+def _blocks(
+    call: Call, gradients: Tensor, *, trim: bool
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Blocks of queries: their places, scores and weights (H, R, N), and <g, v - Gamma>.
+
+    With `trim`, keys that no query of a block sees are left out; samplers may count them.
+    """
+    probes, heads, length = gradients.shape[:3]
+    values = grouped(call.value[0], heads).transpose(1, 2)
+    size = call.key.shape[2]
+    step = max(1, min(64 if trim else size, BLOCK // (probes * heads * size)))
+    for start in range(0, length, step):
+        rows = slice(start, min(start + step, length))
+        queries = call.places(rows)
+        scores = call_scores(call, rows)
+        end = int(queries[-1]) + 1 if trim and call.mask.causal else size
+        scores = scores[..., :end]
+        weights = torch.softmax(scores, -1)
+        along = gradients[:, :, rows] @ values[..., :end]
+        along -= (weights * along).sum(-1, keepdim=True)
+        yield queries, scores, weights, along

@@ -1,0 +1,163 @@
+"""What of a model's output counts? Its next tokens, its embedding's angle, or a function of it.
+
+A target says how a small change of the outputs is measured, to second order, and gives the random
+scalars whose gradients measure it: with g the gradient of `probe` at the attention outputs o, an
+error e of o changes the target by `scale` E_g <g, e>^2 (docs/theory/output.md).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from attnlimit.errors import BadInput
+from attnlimit.models.spend.outputs import Outputs, predicts_tokens
+
+Output: TypeAlias = str | Callable[[Outputs], Tensor] | None
+
+
+class Target(ABC):
+    """A distance between the outputs of the dense model and of a thinned one."""
+
+    name: str
+
+    @abstractmethod
+    def read(self, outputs: Outputs) -> Tensor:
+        """Take what counts from the outputs."""
+
+    @abstractmethod
+    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
+        """Return a random scalar of what was read, to be differentiated."""
+
+    @abstractmethod
+    def scale(self, read: Tensor) -> float:
+        """Return the factor of E <g, e>^2."""
+
+    @abstractmethod
+    def moved(self, read: Tensor, change: Tensor) -> float:
+        """Second-order distance when what was read changes by `change`."""
+
+    @abstractmethod
+    def limit(self, read: Tensor) -> float:
+        """Distance beyond which the second order is not to be trusted."""
+
+
+class NextToken(Target):
+    """Mean KL divergence of the next token, dense from thinned, in nats."""
+
+    name = "kl"
+
+    def read(self, outputs: Outputs) -> Tensor:
+        """Logarithms of the chances, (N, vocabulary)."""
+        assert outputs.logits is not None
+        return torch.log_softmax(outputs.logits, -1)
+
+    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
+        """Log likelihood of tokens drawn from the model itself: its gradients are Fisher's."""
+        drawn = torch.multinomial(read.detach().exp(), 1, generator=generator)
+        return read.gather(1, drawn).sum()
+
+    def scale(self, read: Tensor) -> float:
+        """One half, for the mean over positions."""
+        return 0.5 / len(read)
+
+    def moved(self, read: Tensor, change: Tensor) -> float:
+        """Half the variance of the logits' change under the model's own chances."""
+        chance = read.exp()
+        mean = (chance * change).sum(-1, keepdim=True)
+        return float(0.5 * (chance * (change - mean).square()).sum(-1).mean())
+
+    def limit(self, read: Tensor) -> float:
+        """A tenth of a nat."""
+        return 0.1
+
+
+class EmbeddingAngle(Target):
+    """1 - cosine of the mean-pooled embedding."""
+
+    name = "cosine_loss"
+
+    def read(self, outputs: Outputs) -> Tensor:
+        """The embedding, (d,)."""
+        return outputs.embedding
+
+    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
+        """A random direction across the embedding."""
+        return _across(_normal(read, generator), read.detach()) @ read
+
+    def scale(self, read: Tensor) -> float:
+        """1 - cos is |change across|^2 / (2 |embedding|^2)."""
+        return 0.5 / float(read.detach().square().sum())
+
+    def moved(self, read: Tensor, change: Tensor) -> float:
+        """Half the squared angle."""
+        return self.scale(read) * float(_across(change, read).square().sum())
+
+    def limit(self, read: Tensor) -> float:
+        """1 - cos of 0.01, an angle of eight degrees."""
+        return 0.01
+
+
+@dataclass(frozen=True)
+class Function(Target):
+    """Squared error of any differentiable function of the outputs."""
+
+    function: Callable[[Outputs], Tensor]
+    name = "squared_error"
+
+    def read(self, outputs: Outputs) -> Tensor:
+        """What the function gives, as one vector."""
+        found = self.function(outputs)
+        if not isinstance(found, Tensor) or not found.is_floating_point():
+            raise BadInput(
+                f"The output function must return a tensor of real numbers, got {type(found)}."
+            )
+        return found.reshape(-1)
+
+    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
+        """A random direction."""
+        return _normal(read, generator) @ read
+
+    def scale(self, read: Tensor) -> float:
+        """One."""
+        return 1.0
+
+    def moved(self, read: Tensor, change: Tensor) -> float:
+        """The square."""
+        return float(change.square().sum())
+
+    def limit(self, read: Tensor) -> float:
+        """A fiftieth of its own square, as of an embedding's."""
+        return 0.02 * float(read.detach().square().sum())
+
+
+def choose_target(network: Any, output: Output) -> Target:
+    """Return the target that `output` names; by default what the model is for."""
+    causal = predicts_tokens(network)
+    if callable(output):
+        return Function(output)
+    chosen = output if output is not None else ("kl" if causal else "cosine")
+    if chosen == "kl":
+        if not causal:
+            raise BadInput(
+                f"{type(network).__name__} does not predict a next token, so it has no KL; "
+                'use output="cosine", or load a causal model.'
+            )
+        return NextToken()
+    if chosen == "cosine":
+        return EmbeddingAngle()
+    raise BadInput(f'output must be "kl", "cosine" or a function of the outputs, got {output!r}.')
+
+
+def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(like.shape, generator=generator, dtype=like.dtype)
+
+
+def _across(vector: Tensor, axis: Tensor) -> Tensor:
+    """The part of a vector orthogonal to an axis."""
+    return vector - (vector @ axis) / axis.square().sum() * axis

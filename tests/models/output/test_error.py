@@ -1,0 +1,150 @@
+"""What a prediction says of a model's output is what the thinned model does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+import attnlimit as al
+from attnlimit.models import output_error, output_errors, spend, try_samplers
+from attnlimit.models.capture.encode import encode
+from attnlimit.models.output.bias import bias_moved
+from attnlimit.models.output.heads import head_errors
+from attnlimit.models.output.target import choose_target
+from attnlimit.models.spend.assign import sampler_table
+from attnlimit.models.spend.outputs import run
+
+IDS = torch.randint(0, 99, (60,), generator=torch.Generator().manual_seed(2))
+DRAWN = {
+    "threshold": al.Threshold(30),
+    "kept": al.Keep(al.TopK(16), sample=16),
+    "plain": al.Keep(al.SinksAndRecent(2, 36), sample=16, weighted=False),
+    "some heads": {(0, 1): al.Threshold(12), (2, 3): al.Keep(al.TopK(8), sample=8)},
+}
+
+
+@pytest.fixture(scope="module")
+def predicted(causal):
+    return output_errors(causal, IDS, DRAWN, probes=24)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_predicted_kl_is_measured(causal, predicted, name):
+    found = predicted[name]
+    measured = try_samplers(causal, IDS, DRAWN[name], repeats=30)
+    assert measured.kl < 0.03
+    slack = 0.12 * measured.kl + 4 * np.hypot(found.stderr, measured.stderr["kl"])
+    assert abs(found.kl - measured.kl) < slack
+    assert found.trusted
+    assert found.mean_visible == pytest.approx(30.5)
+    assert found.mean_keys == pytest.approx(measured.mean_keys, rel=0.02)
+
+
+@pytest.mark.parametrize("sampler", [al.TopK(20), al.TopP(0.95), al.SinksAndRecent(2, 40)])
+def test_what_draws_nothing_is_predicted_by_one_tangent(causal, sampler):
+    found = output_error(causal, IDS, sampler, probes=2)
+    measured = try_samplers(causal, IDS, sampler, repeats=1)
+    assert found.kl == pytest.approx(measured.kl, rel=0.2)
+    assert found.variance == 0
+    assert found.stderr == 0
+    assert found.mean_keys == pytest.approx(measured.mean_keys, rel=0.02)
+
+
+def test_probes_and_the_tangent_agree_on_the_bias(causal):
+    table = sampler_table(causal, al.SinksAndRecent(2, 20))
+    encoded = encode(causal, IDS)
+    target = choose_target(causal, "kl")
+    probed = head_errors(causal, encoded, [table], target, 200, 3).total(0)
+    exact = bias_moved(causal, encoded, target, table)
+    assert abs(probed.mean() - exact) < 4 * probed.std() / np.sqrt(200)
+
+
+def test_an_encoders_angle_is_predicted(encoder):
+    found = output_error(encoder, IDS, al.Threshold(40), probes=32)
+    measured = try_samplers(encoder, IDS, al.Threshold(40), repeats=40)
+    loss = 1 - measured.embedding_cosine
+    assert loss < 0.01
+    slack = 0.1 * loss + 4 * np.hypot(found.stderr, measured.stderr["embedding_cosine"])
+    assert abs(found.cosine_loss - loss) < slack
+    assert "1 - cosine" in str(found)
+
+
+def test_any_function_of_the_outputs_can_be_asked(causal):
+    def last(outputs):
+        return outputs.logits[-1]
+
+    found = output_error(causal, IDS, al.Threshold(30), output=last, probes=48)
+    encoded = encode(causal, IDS)
+    with torch.no_grad():
+        dense = last(run(causal, encoded))
+        squares = []
+        for seed in range(60):
+            with spend(causal, al.Threshold(30), seed=seed):
+                squares.append(float((last(run(causal, encoded)) - dense).square().sum()))
+    error = np.std(squares) / np.sqrt(60)
+    slack = 0.15 * np.mean(squares) + 4 * np.hypot(found.stderr, error)
+    assert abs(found.squared_error - np.mean(squares)) < slack
+
+
+def test_heads_add_up_to_the_model(predicted):
+    for found in predicted.values():
+        frame = found.to_frame()
+        assert len(frame) == 12
+        assert frame.contribution.sum() == pytest.approx(found.value)
+        assert frame.mean_keys.mean() == pytest.approx(found.mean_keys)
+    few = predicted["some heads"].to_frame().set_index(["layer", "head"]).contribution
+    assert set(few[few != 0].index) == {(0, 1), (2, 3)}
+
+
+def test_many_ways_share_their_probes(causal, predicted):
+    alone = output_error(causal, IDS, DRAWN["threshold"], probes=24)
+    assert alone.kl == pytest.approx(predicted["threshold"].kl, rel=1e-6)
+    assert alone.stderr == pytest.approx(predicted["threshold"].stderr, rel=1e-4)
+
+
+def test_padding_changes_nothing(causal):
+    ids = torch.cat([torch.zeros(5, dtype=torch.long), IDS])[None]
+    keep = (torch.arange(65) >= 5).long()[None]
+    padded = {"input_ids": ids, "attention_mask": keep}
+    padded["position_ids"] = (keep.cumsum(-1) - 1).clamp_min(0)
+    plain, left = (output_error(causal, text, al.Threshold(30)) for text in (IDS, padded))
+    assert left.kl == pytest.approx(plain.kl, rel=1e-3)
+    assert left.mean_keys == pytest.approx(plain.mean_keys)
+
+
+def test_keeping_everything_is_no_error_and_far_too_little_is_doubted(causal):
+    everything = output_error(causal, IDS, al.TopK(60))
+    assert everything.kl < 1e-10
+    assert everything.trusted
+    poor = output_errors(
+        causal, IDS, {"few": al.Keep(None, sample=2), "none": al.Threshold(0.01)}, probes=2
+    )
+    assert not poor["few"].trusted
+    assert "try_samplers" in str(poor["few"])
+
+
+def test_the_model_is_left_as_it_was(causal):
+    before = [weight.requires_grad for weight in causal.parameters()]
+    output_error(causal, IDS, al.Threshold(30), probes=1)
+    assert [weight.requires_grad for weight in causal.parameters()] == before
+    assert all(weight.grad is None for weight in causal.parameters())
+
+
+def test_bad_requests_are_one_sentence(causal, encoder):
+    with pytest.raises(al.BadInput, match="does not predict a next token"):
+        output_error(encoder, IDS, al.TopK(4), output="kl")
+    with pytest.raises(al.BadInput, match='must be "kl", "cosine"'):
+        output_error(causal, IDS, al.TopK(4), output="angle")
+    with pytest.raises(al.BadInput, match="No gradient reaches"):
+        output_error(causal, IDS, al.TopK(4), output=lambda outputs: outputs.logits.detach())
+    with pytest.raises(al.BadInput, match="tensor of real numbers"):
+        output_error(causal, IDS, al.TopK(4), output=lambda outputs: 3)
+    with pytest.raises(al.BadInput, match="by name"):
+        output_errors(causal, IDS, {})
+    with pytest.raises(al.BadInput, match="probes"):
+        output_error(causal, IDS, al.TopK(4), probes=0)
+    with pytest.raises(al.BadInput, match=r"of the KL .\.kl."):
+        _ = output_error(causal, IDS, al.TopK(4), probes=1).cosine_loss
