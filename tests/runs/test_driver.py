@@ -269,7 +269,7 @@ def test_memory_does_not_grow_with_the_number_of_shards(tmp_path):
         written = []
         run = pytest.MonkeyPatch()
         run.setattr(RunFolder, "write_shard", lambda *given, written=written: written.append(1))
-        run.setattr("attnlimit.runs.driver._rows", lambda folder, shards: frame)
+        run.setattr("attnlimit.runs.driver.gathered_rows", lambda folder, shards: frame)
         tracemalloc.start()
         faulty_run(tmp_path, executor=Instant(), shards=shards)
         peaks[shards] = tracemalloc.get_traced_memory()[1]
@@ -298,7 +298,7 @@ def test_a_killed_process_is_replaced(tmp_path):
 def test_processes_that_cannot_start_are_said_so(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     (tmp_path / "broken.py").write_text("import os\nos._exit(7)\n")
-    monkeypatch.setattr("attnlimit.runs.processes._work", _NotHere("broken"))
+    monkeypatch.setattr("attnlimit.runs.processes.serve", _NotHere("broken"))
     with pytest.raises(AttnlimitError, match=r"end before they begin \(exit code 7\)"):
         faulty_run(tmp_path, LocalProcesses(1))
 

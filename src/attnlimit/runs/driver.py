@@ -163,7 +163,7 @@ class _Run:
         )
 
     def _store(self, shards: list[int], prefix: str = "") -> None:
-        found = self.experiment.combine(self.config, _rows(self.folder, shards))
+        found = self.experiment.combine(self.config, gathered_rows(self.folder, shards))
         tables = {CURVES: found} if isinstance(found, pd.DataFrame) else found
         try:
             for name, frame in tables.items():
@@ -187,7 +187,8 @@ class _Run:
             self.progress(replace(self.status, message=message))
 
 
-def _rows(folder: RunFolder, shards: list[int]) -> pd.DataFrame:
+def gathered_rows(folder: RunFolder, shards: list[int]) -> pd.DataFrame:
+    """Return the rows of all shards, in their order."""
     gathered: list[pd.DataFrame] = []
     batch: list[pd.DataFrame] = []
     for index in shards:

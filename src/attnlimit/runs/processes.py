@@ -128,14 +128,14 @@ def _ended(code: int | None) -> str:
 def _start() -> _Worker:
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=_work, args=(there,), daemon=True)
+    process = context.Process(target=serve, args=(there,), daemon=True)
     with _single_threaded_children(), unheard():
         process.start()
     there.close()  # so that the end of the process is the end of the pipe
     return _Worker(process, here)
 
 
-def _work(pipe: Connection) -> None:
+def serve(pipe: Connection) -> None:
     """Do tasks until the pipe closes."""
     parent = multiprocessing.parent_process()
     if parent is not None:

@@ -6,7 +6,7 @@ from scipy import stats
 from scipy.integrate import quad
 
 import attnlimit as al
-from attnlimit.theory.sharp.corner import _by_inversion, _by_subsets, corner_table
+from attnlimit.theory.sharp.corner import by_inversion, by_subsets, corner_table
 from attnlimit.theory.sharp.order_statistics import maximum_nodes
 
 REPLICATES = 3000
@@ -113,9 +113,9 @@ def test_corner_law_two_ways():
     slopes = rng.uniform(0.5, 1.5, 9)
     form = np.cov(rng.standard_normal((9, 40)))
     nodes = np.linspace(0.3, 0.95, 7) * slopes.sum() / 2
-    inverted = [_by_inversion(slopes, form, node[None]) for node in nodes]
+    inverted = [by_inversion(slopes, form, node[None]) for node in nodes]
     for one, other in zip(
-        _by_subsets(slopes, form, nodes)[:4],
+        by_subsets(slopes, form, nodes)[:4],
         (np.concatenate(part) for part in zip(*inverted, strict=True)),
         strict=True,
     ):

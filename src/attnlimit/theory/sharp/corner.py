@@ -60,9 +60,9 @@ def corner_table(slopes: Array, form: Array, most: int) -> CornerTable:
     edges = _edges(slopes, log_volume, most)
     shortfall, weight = resolved_panels(edges)
     if count <= _SUBSET_LIMIT:
-        return CornerTable(shortfall, weight, *_by_subsets(slopes, form, shortfall))
+        return CornerTable(shortfall, weight, *by_subsets(slopes, form, shortfall))
     panels = shortfall.reshape(len(edges) - 1, -1)
-    rows = [_by_inversion(slopes, form, nodes) for nodes in panels]
+    rows = [by_inversion(slopes, form, nodes) for nodes in panels]
     below, density, linear, quadratic = (np.concatenate(part) for part in zip(*rows, strict=True))
     nothing = np.zeros(len(shortfall))
     return CornerTable(shortfall, weight, below, density, linear, quadratic, nothing)
@@ -93,7 +93,7 @@ def _subset_sums(slopes: Array) -> tuple[Array, Array]:
     return members @ slopes, members
 
 
-def _by_subsets(
+def by_subsets(
     slopes: Array, form: Array, shortfall: Array
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Sum over subsets S of (-1)^|S| (D - b_S)_+^m / m!: exact, and few terms where D is small."""
@@ -118,9 +118,7 @@ def _by_subsets(
     return below, density, linear, quadratic, rounding
 
 
-def _by_inversion(
-    slopes: Array, form: Array, shortfall: Array
-) -> tuple[Array, Array, Array, Array]:
+def by_inversion(slopes: Array, form: Array, shortfall: Array) -> tuple[Array, Array, Array, Array]:
     """Invert E[e^{-zD} ...] along the line Re z = c where it is smallest."""
     top = float(slopes.sum())
     c = _saddle(slopes, float(shortfall.mean()), 10 / top)
