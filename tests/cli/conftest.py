@@ -15,7 +15,7 @@ def here():
     from attnlimit.runs import InProcess
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnlimit.runs.LocalProcesses", lambda workers: InProcess())
+        patch.setattr("attnlimit.cli.where.LocalProcesses", lambda workers: InProcess())
         yield
 
 

@@ -95,7 +95,7 @@ def test_ctrl_c_is_said_calmly(capsys, monkeypatch):
 def test_reproduce_then_runs(capsys, monkeypatch, tmp_path, small):
     from attnlimit.runs import InProcess
 
-    monkeypatch.setattr("attnlimit.runs.LocalProcesses", lambda workers: InProcess())
+    monkeypatch.setattr("attnlimit.cli.where.LocalProcesses", lambda workers: InProcess())
     out_option = ["--out", str(tmp_path)]
     code, out, err = run(capsys, "reproduce", "clt", *out_option, "--json")
     assert code == 0, err

@@ -11,6 +11,7 @@ from attnlimit.budgets import read_plan
 from attnlimit.cli.model_run import write_results
 from attnlimit.report.model_page import pieces
 from attnlimit.report.page import document, embedded, escape, table
+from attnlimit.reproduce.model import survey_of
 from attnlimit.reproduce.pages import write_comparison, write_report
 from attnlimit.runs import RunFolder
 from made_run import HOSTILE, made_run
@@ -59,7 +60,7 @@ def test_the_page_has_every_head_with_all_its_curves(run):
 
 
 def test_results_include_a_budget_file_that_can_be_read(run, tmp_path):
-    page, budget = write_results(run, tmp_path / "report" / "index.html")
+    page, budget = write_results(run, survey_of(run), tmp_path / "report" / "index.html")
     assert page == tmp_path / "report" / "index.html"
     assert (run.path / "report.html").is_file()
     assert len(read_plan(budget).heads) == 6

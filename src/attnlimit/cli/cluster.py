@@ -11,6 +11,10 @@ from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.cli.where import TlsOptions
 from attnlimit.errors import BadInput
+from attnlimit.models import load
+from attnlimit.runs import DaskCluster
+from attnlimit.runs.bundle import difference
+from attnlimit.runs.versions import versions
 
 HOW = """\
 Any Dask cluster will do, if its workers have the same versions as this machine.
@@ -65,8 +69,6 @@ def cluster(
         else:
             console().print(HOW, markup=False, soft_wrap=True)
         return
-    from attnlimit.runs import DaskCluster
-
     with DaskCluster(address, tls=certificates.tls()) as entered:
         rows = check_workers(entered.client, model)
         where = entered.description
@@ -83,9 +85,6 @@ def cluster(
 
 def check_workers(client: Any, model: str | None) -> list[dict[str, Any]]:
     """One row for each worker: its size, and what keeps it from doing our work."""
-    from attnlimit.runs.bundle import difference
-    from attnlimit.runs.versions import versions
-
     expected = tuple(versions().items())
     weights = None if model is None else weights_of(model)
     workers = client.scheduler_info(n_workers=-1)["workers"]
@@ -108,8 +107,6 @@ def check_workers(client: Any, model: str | None) -> list[dict[str, Any]]:
 
 def weights_of(model: str) -> str:
     """SHA-256 of a model's weights as this process sees them."""
-    from attnlimit.models import load
-
     return load(model).weights
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from attnlimit.cli.model_options import REPLICATES, ModelOptions
+from attnlimit.cli.model_run import run_model
 from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.where import RunOptions
 
@@ -26,6 +27,4 @@ def demo(
 
     Stopped and started again, it goes on where it was.
     """
-    from attnlimit.cli.model_run import run_model
-
     run_model(ModelOptions(), how, replicates=REPLICATES, page=report, json=json)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from attnlimit.cli.model_options import REPLICATES, ModelOptions
+from attnlimit.cli.model_run import run_model
 from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.where import RunOptions
 
@@ -29,6 +30,4 @@ def measure(
     The same command resumes an interrupted run, and shows a finished one again. The page shows the
     first text; budgets are planned on all of them.
     """
-    from attnlimit.cli.model_run import run_model
-
     run_model(asked, how, replicates=replicates, page=None, json=json)

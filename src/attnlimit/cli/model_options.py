@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from attnlimit.budgets.terms import Terms
-
-if TYPE_CHECKING:
-    from attnlimit.survey import Question
+from attnlimit.survey import Question, ask
 
 REPLICATES = 100
 
@@ -50,8 +48,6 @@ class ModelOptions:
 
     def question(self, **more: Any) -> Question:
         """Return what is asked, with what else it takes."""
-        from attnlimit.survey import ask
-
         return ask(
             self.model,
             *self.text,

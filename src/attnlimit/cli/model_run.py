@@ -10,9 +10,11 @@ from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.cli.where import RunOptions
 from attnlimit.report.figures import draw
 from attnlimit.report.heads_figure import heads_figure
+from attnlimit.report.model_page import model_page
+from attnlimit.report.page import write_page
 from attnlimit.reproduce.model import EXPERIMENT, survey_of
-from attnlimit.reproduce.pages import write_report
 from attnlimit.runs import RunFolder, execute
+from attnlimit.survey import Survey
 
 
 def run_model(
@@ -30,37 +32,32 @@ def run_model(
             progress=progress,
             weights=question.weights,
         )
-    show_run(folder, *write_results(folder, page), json=json)
-
-
-def write_results(folder: RunFolder, page: Path | None = None) -> tuple[Path, Path]:
-    """Write a run's page, figure and budget file; return the paths of page and budget file."""
     survey = survey_of(folder)
-    budget = survey.plan.write(folder.path / "budget.json")
-    draw(heads_figure(survey), folder.path, "heads")
-    path = write_report(folder)
-    return (path if page is None else write_report(folder, page)), budget
-
-
-def show_run(folder: RunFolder, page: Path, budget: Path, *, json: bool) -> None:
-    """Print what a run found: a table by layer, its remarks, and where everything is."""
-    survey = survey_of(folder)
+    report, budget = write_results(folder, survey, page)
     table, remarks = survey.layers(), survey.remarks()
     if json:
         print_json(
             {
                 "run": folder.path,
-                "report": page,
+                "report": report,
                 "budget": budget,
                 "layers": table,
                 "remarks": [remark.strip() for remark in remarks],
             }
         )
         return
-    asked = survey.question
-    print_table(table, f"{asked.model} on {asked.text}: tokens needed, by layer")
+    print_table(table, f"{question.model} on {question.text}: tokens needed, by layer")
     screen = console()
     for remark in remarks:
         screen.print(f"  {remark}", soft_wrap=True, markup=False)
     screen.print(f"\nrun folder  {folder.path}\nbudgets     {budget}", soft_wrap=True, markup=False)
-    screen.print(f"report      {page.resolve()}", soft_wrap=True, markup=False)
+    screen.print(f"report      {report.resolve()}", soft_wrap=True, markup=False)
+
+
+def write_results(folder: RunFolder, survey: Survey, page: Path | None = None) -> tuple[Path, Path]:
+    """Write a run's page, also at `page`, its figure and budget file; return page and budgets."""
+    record, report = folder.record(), folder.path / "report.html"
+    for path in dict.fromkeys((report, page or report)):
+        write_page(path, model_page(record, survey, path.parent))
+    draw(heads_figure(survey), folder.path, "heads")
+    return page or report, survey.plan.write(folder.path / "budget.json")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from attnlimit.budgets import plan_budgets
+from attnlimit.budgets.longer import FACTORS
 from attnlimit.cli.model_options import ModelOptions
 from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.show import console, print_json, print_table, progress_bar
@@ -26,9 +28,6 @@ def plan(
     json: AsJson = False,
 ) -> None:
     """Budget every head of a model on a text; nothing is drawn, so nothing is random."""
-    from attnlimit.budgets import plan_budgets
-    from attnlimit.budgets.longer import FACTORS
-
     question = asked.question()
     with progress_bar("heads", shown=not json) as progress:
         found = plan_budgets(

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from attnlimit.cli.options import AsJson
+from attnlimit.cli.runs import Root, find_run
 from attnlimit.cli.show import console, print_json
 from attnlimit.errors import BadInput
+from attnlimit.report.explorer import write_explorer
+from attnlimit.reproduce.pages import write_comparison, write_report
+from attnlimit.runs import RunFolder
 
 Run = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
-Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
 Page = Annotated[Path | None, typer.Option("--page", help="Where the page goes.")]
 
 
@@ -25,8 +28,6 @@ def register(app: typer.Typer) -> None:
 
 def report(run: Run, out: Root = Path("runs"), page: Page = None, json: AsJson = False) -> None:
     """Build the page of a finished run again."""
-    from attnlimit.reproduce.pages import write_report
-
     _say(write_report(_find(run, out), page), json)
 
 
@@ -38,8 +39,6 @@ def compare(
     json: AsJson = False,
 ) -> None:
     """Put two runs of one kind side by side: two models, two texts, two settings."""
-    from attnlimit.reproduce.pages import write_comparison
-
     target = Path("report/compare.html") if page is None else page
     _say(write_comparison(_find(first, out), _find(second, out), target), json)
 
@@ -49,15 +48,10 @@ def explorer(
     json: AsJson = False,
 ) -> None:
     """Write the page of sliders over the exact laws."""
-    from attnlimit.report.explorer import write_explorer
-
     _say(write_explorer(page), json)
 
 
-def _find(name: str, out: Path) -> Any:
-    from attnlimit.cli.runs import find_run
-    from attnlimit.runs import RunFolder
-
+def _find(name: str, out: Path) -> RunFolder:
     if not name:
         raise BadInput("Which run? `attnlimit runs list` names them.")
     if (Path(name) / "run.json").is_file():

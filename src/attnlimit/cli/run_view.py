@@ -5,15 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import TextColumn
 
 from attnlimit.cli.show import bar
-
-if TYPE_CHECKING:
-    from attnlimit.runs import Status
+from attnlimit.runs import Status
 
 SECONDS_BETWEEN_LINES = 30.0
 

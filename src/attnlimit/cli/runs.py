@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import pandas as pd
 import typer
@@ -12,9 +12,9 @@ import typer
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import console, print_json, print_table, printable
 from attnlimit.errors import BadInput
-
-if TYPE_CHECKING:
-    from attnlimit.runs import RunFolder
+from attnlimit.reproduce.pages import table_of
+from attnlimit.runs import RunFolder
+from attnlimit.runs.record import OtherSchema
 
 Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
 Name = Annotated[str, typer.Argument(help="A run's name, or its beginning.")]
@@ -38,8 +38,6 @@ def by_default(context: typer.Context) -> None:
 
 def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
     """List the runs."""
-    from attnlimit.runs import RunFolder
-
     rows = [_row(RunFolder(path.parent)) for path in sorted(out.glob("*/run.json"))]
     if json:
         print_json(rows)
@@ -51,8 +49,6 @@ def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
 
 def _row(folder: RunFolder) -> dict[str, object]:
     """What the list says of a run, also of one whose record cannot be read."""
-    from attnlimit.runs.record import OtherSchema
-
     try:
         record = folder.record()
         state = "finished" if folder.finished else "unfinished"
@@ -78,8 +74,6 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     record = folder.record()
     table = None
     if folder.finished:
-        from attnlimit.reproduce.pages import table_of
-
         table = table_of(folder)
     failures = folder.failures()
     if json:
@@ -123,8 +117,6 @@ def remove(
 
 def find_run(name: str, out: Path) -> RunFolder:
     """Return the run under `out` whose name begins with `name`."""
-    from attnlimit.runs import RunFolder
-
     matches = [path.parent for path in out.glob("*/run.json") if path.parent.name.startswith(name)]
     if not name or not matches:
         raise BadInput(f"There is no run {name!r} in {out}; `attnlimit runs list` names them.")

@@ -8,9 +8,14 @@ from typing import Annotated
 import pandas as pd
 import typer
 
+from attnlimit import checks
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.errors import BadInput
+from attnlimit.files import write_atomically
+from attnlimit.models import capture, load, read_corpus
+from attnlimit.models.heads.selection import RULES, selection_error
+from attnlimit.report.token_page import token_page
 
 
 def register(app: typer.Typer) -> None:
@@ -32,12 +37,6 @@ def tokens(
     json: AsJson = False,
 ) -> None:
     """Shade a text by the influence of each token, and test what keeping tokens is worth."""
-    from attnlimit import checks
-    from attnlimit.files import write_atomically
-    from attnlimit.models import capture, load, read_corpus
-    from attnlimit.models.heads.selection import RULES, selection_error
-    from attnlimit.report.token_page import token_page
-
     most = checks.count(length, "--length", smallest=2)
     corpus = read_corpus(text)
     chosen = corpus[document]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-
-if TYPE_CHECKING:
-    from attnlimit.runs import Executor, Tls
+from attnlimit.runs import DaskCluster, Executor, LocalProcesses, Tls
 
 
 @dataclass(frozen=True)
@@ -32,8 +30,6 @@ class TlsOptions:
 
     def tls(self) -> Tls:
         """Return the certificates that were given."""
-        from attnlimit.runs import Tls
-
         return Tls(self.tls_ca_file, self.tls_cert, self.tls_key)
 
 
@@ -60,8 +56,6 @@ class RunOptions(TlsOptions, _WorkOptions):
 
     def executor(self) -> Executor:
         """Return who does the work: processes of this machine, or a cluster."""
-        from attnlimit.runs import DaskCluster, LocalProcesses, Tls
-
         workers = (
             None if self.workers is None else checks.count(self.workers, "--workers", smallest=1)
         )

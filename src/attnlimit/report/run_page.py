@@ -52,6 +52,12 @@ def run_page(shown: Shown) -> str:
     return document(shown.title, body, {"figures": [figure_data(shown.figure)]}, ["run.js"])
 
 
+def figure_page(figure: FigureSpec) -> str:
+    """Return a page with nothing but a figure."""
+    body = f"<header><h1>{escape(figure.title)}</h1></header><main>{figure_html(figure, 0)}</main>"
+    return document(figure.title, body, {"figures": [figure_data(figure)]}, ["run.js"])
+
+
 def figure_html(figure: FigureSpec, number: int) -> str:
     """Places for the panels of figure `number`."""
     panels = "".join(

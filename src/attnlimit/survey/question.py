@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any
 
@@ -171,14 +171,8 @@ def _cut(loaded: LoadedModel, text: Stretch, length: int, parts: int) -> list[St
     width = length - len(start) - len(end)
     count = min(parts, max(1, len(body) // width))
     return [
-        Stretch(
-            text.text,
-            text.source,
-            text.licence,
-            part,
-            (*start, *body[part * width : (part + 1) * width], *end),
-        )
-        for part in range(count)
+        replace(text, part=k, ids=(*start, *body[k * width : (k + 1) * width], *end))
+        for k in range(count)
     ]
 
 
