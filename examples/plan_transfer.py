@@ -7,11 +7,12 @@ import sys
 
 import numpy as np
 
-from attnlimit.budgets.schemes import Queries, top
+from attnlimit.budgets.schemes import Queries, errors_of
 from attnlimit.budgets.search import fixed_tokens
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.models import wikipedia
+from attnlimit.samplers import TopK
 from attnlimit.survey import ask
 
 TERMS = Terms(0.1, 0.05, 0.99)
@@ -24,7 +25,10 @@ def needs(article: str, parts: int) -> np.ndarray:
     """Best keys (parts, heads, queries) that each query of MiniLM needs on stretches of a text."""
     found = ask("minilm", f"wikipedia:{article}", tokens=TOKENS, parts=parts).captures()
     return np.array(
-        [[fixed_tokens(top(Queries.of(head, 128)), TERMS) for head in one] for one in found]
+        [
+            [fixed_tokens(errors_of(TopK(1), Queries.of(head, 128)), TERMS) for head in one]
+            for one in found
+        ]
     )
 
 

@@ -4,20 +4,22 @@ import json
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnlimit as al
 from attnlimit.budgets import plan_budgets, read_plan
+from attnlimit.budgets.enough import first_enough, smallest
 from attnlimit.budgets.head import SCHEMES, head_budget
 from attnlimit.budgets.longer import longer_contexts
 from attnlimit.budgets.promise import drawn_errors, keep_promise
-from attnlimit.budgets.schemes import Queries, all_schemes, sampler_for
-from attnlimit.budgets.terms import Terms, first_enough
+from attnlimit.budgets.schemes import Queries, all_schemes, errors_of, family
+from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.theory.law.kept import kept_law
+from attnlimit.theory.law.sampler import sampler_law
 from every_sampler import made_capture
+from outside_sampler import Nearby
 
 
 @pytest.fixture(scope="module")
@@ -101,24 +103,42 @@ def test_first_enough_waits_until_the_error_stays_small():
     assert found.tolist() == [4, 1, np.inf]
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.floats(0.2, 2.0), st.floats(1.5, 500.0), st.integers(3, 10**9))
+def test_the_smallest_is_found_in_few_steps(power, scale, last):
+    asked = []
+
+    def law(n):
+        asked.append(n)
+        return scale / n**power * (1 + 1 / n)
+
+    grid = np.unique(np.geomspace(1, last, 20).astype(np.int64))
+    found = smallest(law, grid, np.array([law(n) for n in grid]), 1.0)
+    before = len(asked) - len(grid)
+    if np.isfinite(found):
+        assert law(int(found)) <= 1.0
+        assert found == 1 or law(int(found) - 1) > 1.0
+    assert before <= 40
+
+
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("scheme", ["top-k", "local"])
+@pytest.mark.parametrize(
+    "sampler",
+    [al.TopK(1), al.SinksAndRecent(4), al.SinksAndWindow(4), al.SinksAndRecent(1), al.Iid()],
+    ids=repr,
+)
 @pytest.mark.parametrize("n", [3, 7, 30, 95, 96])
-def test_kept_keys_err_as_softmax_over_them_does(causal, scheme, n):
+def test_all_sizes_at_once_are_the_law_of_each(causal, sampler, n):
     queries = Queries.of(made_capture(causal=causal)[0, 1], 24)
-    law = all_schemes(queries)[scheme].again(n)
-    sampler = sampler_for(scheme, n, full=not causal)
-    kept = sampler.keep(queries.scores, queries.rows) == 1
-    output = torch.softmax(queries.scores.masked_fill(~kept, -torch.inf), -1) @ queries.values
-    brute = (output - queries.output).norm(dim=1).numpy() / queries.size
-    assert law == pytest.approx(brute, abs=1e-9)
+    law = sampler_law(sampler.sized(n), queries.scores, queries.values, queries.rows)
+    assert errors_of(sampler, queries).again(n) == pytest.approx(law.relative, abs=1e-9)
 
 
 @pytest.mark.parametrize("scheme", ["sample", "top-k + sample"])
 def test_drawn_schemes_err_as_drawing_does(capture, scheme):
     queries = Queries.of(capture[0, 0], 12)
     law = all_schemes(queries)[scheme].again(24)
-    sampler = sampler_for(scheme, 24, full=True)
+    sampler = family(True)[scheme].sized(24)
     errors = drawn_errors(queries, sampler, 4000, np.random.SeedSequence(0)) ** 2
     noise = errors.std(axis=0) / 4000**0.5
     assert (np.abs(errors.mean(axis=0) - law**2) < 4.5 * noise).all()
@@ -138,6 +158,63 @@ def test_a_heads_budget_is_certified_at_its_queries(capture):
     assert found.longer[10]["sample"] <= found.longer[100]["sample"]
 
 
+OWN = {"near": Nearby(30.0), "parts": al.Threshold(3.0), "some": al.TopP(0.9)}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_samplers_of_a_user_are_budgeted_beside_the_schemes(causal):
+    head = made_capture(causal=causal)[0, 0]
+    found = al.budget(head, epsilon=0.9, delta=0.3, queries=24, samplers=OWN)
+    alone = al.budget(head, epsilon=0.9, delta=0.3, queries=24)
+    assert list(found.schemes) == [*SCHEMES, *OWN]
+    assert {name: found.schemes[name] for name in SCHEMES} == alone.schemes
+    seen = Queries.of(head, 24)
+    for name, sampler in OWN.items():
+        n = found.schemes[name].certified
+        used = sampler.sized(n) if name == "parts" else sampler
+        law = sampler_law(used, seen.scores, seen.values, seen.rows).relative
+        tolerance = found.terms.certified if used.draws != "nothing" else 0.9
+        assert (n is not None) == (found.terms.over_queries(law) <= tolerance) or name == "parts"
+        if n is not None:
+            assert found.terms.over_queries(law) <= tolerance
+    assert set(found.longer[10]) == set(found.schemes)
+    assert found.sampler() == (OWN | alone.samplers)[found.best].sized(found.tokens)
+    assert "near" in str(found)
+    with pytest.raises(al.BadInput, match="without samplers"):
+        found.to_dict()
+
+
+def test_a_users_sampler_wins_where_it_is_best():
+    plan = al.budget(made_capture(0.01), epsilon=0.5, delta=0.3, samplers={"all": Nearby(1e9)})
+    assert "all" in plan[0, 0].schemes
+    near = al.budget(made_capture(40.0)[0, 0], epsilon=0.2, samplers={"sharp": al.Threshold(1.0)})
+    assert near.best in ("sharp", "top-k")
+
+
+def test_what_means_nothing_for_a_target_is_refused(capture):
+    head, tokens = al.Head(0.4 * np.eye(3)), al.Gaussian(dim=3, variance=1.0)
+    curve = al.Curve("pointwise", np.array([10, 100]), np.array([0.1, 0.01]), np.zeros(2), "x")
+    for target, options, message in [
+        (capture, {"size": 1.0}, "takes no size"),
+        (capture[0, 0], {"seed": 1}, "takes no seed"),
+        (curve, {"samplers": OWN}, "takes no samplers"),
+        (head, {"tokens": tokens, "samplers": OWN}, "takes no samplers"),
+        (capture[0, 0], {"samplers": {"mine": 3}}, "not a sampler"),
+        (capture[0, 0], {"samplers": {"top-k": al.TopK(1)}}, "another name"),
+        ("model", {}, "budget needs"),
+    ]:
+        with pytest.raises(al.BadInput, match=message):
+            al.budget(target, **options)
+
+
+def test_the_delta_method_is_taken_where_it_is_asked_for():
+    head, tokens = al.Head(0.4 * np.eye(3)), al.Gaussian(dim=3, variance=1.0)
+    x = np.array([[1.0, 0.5, -0.2]])
+    exact, delta = (al.budget(head, tokens, x, method=m) for m in ("exact", "delta"))
+    assert delta.n == pytest.approx(exact.n, rel=0.05)
+    assert delta.source == "delta method"
+
+
 def test_longer_contexts_take_what_copies_of_the_keys_take():
     terms = Terms(0.3, 0.2, 0.9)
     queries = Queries.of(made_capture(tokens=48)[0, 0], 16)
@@ -148,7 +225,7 @@ def test_longer_contexts_take_what_copies_of_the_keys_take():
     assert found[10]["top-k"] == 300
     assert found[10]["local"] is None
     n = found[10]["top-k + sample"]
-    sampler = sampler_for("top-k + sample", n, full=True)
+    sampler = family(True)["top-k + sample"].sized(n)
     scores, values = queries.scores.repeat(1, 10), queries.values.repeat(10, 1)
     chance = sampler.keep(scores, queries.rows)
     law = kept_law(scores, values, chance, weighted=True).relative

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from attnlimit.budgets.head import SCHEMES
+from attnlimit.budgets.schemes import SCHEMES
 from attnlimit.errors import BadInput
 
 LARGEST = 10**15

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,16 +11,25 @@ import pandas as pd
 
 from attnlimit.budgets.kinds import Kind, kind_of
 from attnlimit.budgets.longer import longer_contexts
-from attnlimit.budgets.schemes import Queries, SchemeErrors, all_schemes, sampler_for
+from attnlimit.budgets.schemes import (
+    SCHEMES,
+    Queries,
+    SchemeErrors,
+    all_schemes,
+    family,
+    sized,
+)
 from attnlimit.budgets.search import certified_tokens, fixed_tokens, typical_tokens
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.checks import Array
+from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import CapturedHead
 from attnlimit.samplers import Sampler
+from attnlimit.samplers.base import check_sampler
+from attnlimit.threads import one_thread
 
 QUERIES = 128
-SCHEMES = ("sample", "top-k", "local", "top-k + sample")
 STATIC = ("sample", "local")
 """Schemes whose tokens do not depend on the query: the others can be dropped from memory."""
 
@@ -65,6 +74,7 @@ class HeadBudget:
     full: bool  # whether every query sees every key
     by_text: tuple[int, ...]
     held_out: float | None
+    samplers: Mapping[str, Sampler]  # of each scheme, of any size
 
     @property
     def varies(self) -> bool | None:
@@ -84,10 +94,15 @@ class HeadBudget:
 
     def sampler(self) -> Sampler:
         """Return the sampler that spends this budget."""
-        return sampler_for(self.best, self.tokens, full=self.full)
+        return sized(self.samplers[self.best], self.tokens)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the head's entry in a budget file (docs/plan.md describes it)."""
+        if set(self.schemes) != set(SCHEMES):
+            raise BadInput(
+                f"A budget file holds the schemes {', '.join(SCHEMES)}; plan without samplers of "
+                "your own to write one."
+            )
         return {
             "head": self.head,
             "scheme": self.best,
@@ -129,6 +144,7 @@ class HeadBudget:
         return cls(
             layer, entry["head"], context, terms, schemes, entry["scheme"], kind, longer,
             entry["sees_all"], tuple(entry["by_text"]), entry["held_out"],
+            family(entry["sees_all"]),
         )  # fmt: skip
 
     def to_frame(self) -> pd.DataFrame:
@@ -158,16 +174,26 @@ class HeadBudget:
         return "\n".join(lines)
 
 
+@one_thread()
 def head_budget(
-    head: CapturedHead | Sequence[CapturedHead], terms: Terms, *, queries: int = QUERIES
+    head: CapturedHead | Sequence[CapturedHead],
+    terms: Terms,
+    *,
+    queries: int = QUERIES,
+    samplers: Mapping[str, Sampler] | None = None,
 ) -> HeadBudget:
     """Budget of a captured head by every scheme, from the laws at some of its queries.
 
     Given the same head on several texts, the budget is for the next text: see `transfer`.
+    `samplers` are budgeted beside the schemes, by names of their own.
     """
+    for name, sampler in (samplers or {}).items():
+        check_sampler(sampler)
+        if name in SCHEMES:
+            raise BadInput(f"{name!r} is one of the schemes; give your sampler another name.")
     heads = [head] if isinstance(head, CapturedHead) else list(head)
     texts = [Queries.of(one, queries) for one in heads]
-    return budget_from(texts, [all_schemes(seen) for seen in texts], terms)
+    return budget_from(texts, [all_schemes(seen, samplers) for seen in texts], terms)
 
 
 def budget_from(
@@ -177,9 +203,11 @@ def budget_from(
     context = max(len(queries.head) for queries in texts)
     # The most demanding text first: a law that costs something is then only checked on the others.
     hardest = sorted(schemes, key=lambda found: -certified_tokens([found["top-k"]], terms))
-    needed = {name: certified_tokens([found[name] for found in hardest], terms) for name in SCHEMES}
+    needed = {
+        name: certified_tokens([found[name] for found in hardest], terms) for name in schemes[0]
+    }
     budgets = {}
-    for name in SCHEMES:
+    for name in needed:
         errors = [found[name] for found in hardest]
         certified = int(needed[name]) if needed[name] <= context else None
         typical, reliable = typical_tokens(texts, errors, terms, certified, context)
@@ -187,7 +215,7 @@ def budget_from(
         if certified is not None:
             median = max(float(np.median(one.again(certified))) for one in errors)
         budgets[name] = SchemeBudget(name, certified, typical, reliable, median)
-    best = min(SCHEMES, key=lambda name: (needed[name], SCHEMES.index(name)))
+    best = min(needed, key=lambda name: needed[name])
     if needed[best] > context:
         best = "top-k"  # with every key kept, top-k is attention itself
     chosen = [found[best] for found in schemes]
@@ -207,6 +235,7 @@ def budget_from(
         full=decisive.head.mask.full,
         by_text=tuple(int(min(count, context)) for count in by_text),
         held_out=_held_out(chosen, by_text, terms),
+        samplers={name: errors.sampler for name, errors in schemes[0].items()},
     )
 
 

@@ -77,5 +77,5 @@ def _keep(name: str, best: str, tokens: int, sink: int, thinnable: bool) -> str:
         "top-k": f"the {tokens} best keys of each query",
         "local": f"the {tokens} tokens around or just before each query, and the first ones",
         "top-k + sample": f"the {tokens // 2} best keys and as many others, drawn and weighted",
-    }[best]
+    }.get(best, f"the {tokens} tokens of {best}")
     return f"token {sink}, and {how}" if name == "sink" and best != "top-k" else how

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
+from attnlimit.budgets.enough import narrowed
 from attnlimit.budgets.schemes import Queries
 from attnlimit.budgets.terms import Terms
 from attnlimit.checks import Array
@@ -33,10 +34,9 @@ def longer_contexts(
     found: dict[int, dict[str, int | None]] = {}
     for factor in FACTORS:
         size = factor * context
-        found[factor] = {
+        found[factor] = dict.fromkeys(needed) | {
             "sample": int(min(needed["sample"], size)),
             "top-k": int(min(factor * needed["top-k"], size)),
-            "local": None,
             "top-k + sample": max(tail.mixed(factor, size, terms) for tail in tails),
         }
     return found
@@ -68,11 +68,7 @@ class _Tail:
 
     def mixed(self, factor: int, size: int, terms: Terms) -> int:
         """Smallest n that Chebyshev's inequality accepts."""
-        low, high = 1, size
-        while high - low > 1:
-            middle = (low + high) // 2
-            if terms.over_queries(self.error(middle, factor)) <= terms.certified:
-                high = middle
-            else:
-                low = middle
-        return high
+        found = narrowed(
+            lambda n: terms.over_queries(self.error(n, factor)), 1, size, terms.certified
+        )
+        return int(found)

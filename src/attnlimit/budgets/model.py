@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -206,6 +206,7 @@ def plan_budgets(
     terms: Terms,
     *,
     queries: int = QUERIES,
+    samplers: Mapping[str, Sampler] | None = None,
     layers: Sequence[int] | None = None,
     source: dict[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -220,7 +221,7 @@ def plan_budgets(
         if progress is not None:
             progress(done, len(chosen))
         same = [capture[head.layer, head.head] for capture in texts]
-        found.append(head_budget(same, terms, queries=queries))
+        found.append(head_budget(same, terms, queries=queries, samplers=samplers))
     context = max(len(capture) for capture in texts)
     return Plan(tuple(found), terms, context, **shape_of(first), source=source or _source(first))
 

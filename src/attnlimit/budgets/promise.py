@@ -15,6 +15,7 @@ from attnlimit.checks import Array
 from attnlimit.models.captures import Capture
 from attnlimit.montecarlo.sampled import drawn_outputs, generator_of
 from attnlimit.samplers import Sampler
+from attnlimit.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,7 @@ class Promise:
         )
 
 
+@one_thread()
 def keep_promise(
     plan: Plan, capture: Capture, *, queries: int = 64, draws: int = 50, seed: int = 0
 ) -> Promise:

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from attnlimit import checks
+from attnlimit.budgets.enough import aimed, first_place, smallest
 from attnlimit.budgets.terms import Terms
 from attnlimit.checks import Array
 from attnlimit.curve import NORMS, Curve
@@ -21,7 +22,6 @@ from attnlimit.tokens import Tokens
 
 MOST = 10**12
 GRID = 60
-REFINEMENT = 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,26 +92,33 @@ def curve_budget(curve: Curve, terms: Terms, *, size: float = 1.0) -> Budget:
 
 
 def _crossing(n: Array, value: Array, tolerance: float) -> float:
-    within = value <= tolerance
-    if not within[-1]:
+    place = int(first_place(value, tolerance))
+    if place == len(n):
         raise BadInput(
             f"The curve ends at n = {n[-1]:.0f} with an error of {value[-1]:.3g}, above the "
             f"{tolerance:.3g} that is needed; compute it for larger n."
         )
-    start = len(n) - int(np.cumprod(within[::-1]).sum())
-    if start == 0:
+    if place == 0:
         return float(n[0])
-    left, right = start - 1, start
-    share = np.log(value[left] / tolerance) / np.log(value[left] / max(value[right], 1e-300))
-    return float(np.ceil(n[left] * (n[right] / n[left]) ** share - 1e-9))
+    left, right = place - 1, place
+    below = max(float(value[right]), 1e-300)
+    return float(np.ceil(aimed(n[left], n[right], value[left], below, tolerance) - 1e-9))
 
 
 def query_budget(
-    head: Head, tokens: Tokens, x: ArrayLike, terms: Terms, *, size: float | None = None
+    head: Head,
+    tokens: Tokens,
+    x: ArrayLike,
+    terms: Terms,
+    *,
+    size: float | None = None,
+    method: str = "exact",
 ) -> Budget:
     """Budget of each query x: the smallest n with E|Gamma_n - Gamma|^2 <= delta eps^2 |Gamma|^2.
 
     The number is exact: the law is evaluated at it and at its neighbour. `size` replaces |Gamma|.
+    With `method="delta"` the mean squared error is the first-order one, for tokens that have no
+    exact law.
     """
     queries = np.atleast_2d(checks.real_array(x, "x"))
     sizes = np.linalg.norm(limit(head, tokens)(queries), axis=-1)
@@ -131,31 +138,13 @@ def query_budget(
         square = (spread[finite] ** 2).sum((-1, -2))
         typical[finite] = np.maximum(np.ceil(terms.normal_tokens(trace, square, sizes[finite])), 2)
     grid = np.unique(np.geomspace(2, MOST, GRID).astype(np.int64))
-    errors = pointwise_error(head, tokens, queries, grid).mse
-    certified = [
-        _smallest(head, tokens, query, grid, error, (terms.certified * scale) ** 2)
-        for query, error, scale in zip(queries, errors, sizes, strict=True)
-    ]
-    return Budget(terms, np.array(certified), typical, sizes, "exact law")
+    errors = pointwise_error(head, tokens, queries, grid, method=method).mse
+    certified = []
+    for query, error, scale in zip(queries, errors, sizes, strict=True):
 
+        def law(n: int, query: Array = query) -> float:
+            return float(pointwise_error(head, tokens, query, [n], method=method).mse[0, 0])
 
-def _smallest(
-    head: Head, tokens: Tokens, query: Array, n: NDArray[np.int64], error: Array, tolerance: float
-) -> float:
-    """Narrow the interval between an n that is too small and one that is enough to neighbours."""
-    within = error <= tolerance
-    if not within[-1]:
-        return float("inf")
-    start = len(n) - int(np.cumprod(within[::-1]).sum())
-    if start == 0:
-        return float(n[0])
-    low, high = int(n[start - 1]), int(n[start])
-    while high - low > 1:
-        inner = np.unique(np.linspace(low, high, REFINEMENT).astype(np.int64))[1:-1]
-        mse = pointwise_error(head, tokens, query, inner).mse[0]
-        enough = inner[mse <= tolerance]
-        short = inner[mse > tolerance]
-        high = int(enough.min()) if len(enough) else high
-        below = short[short < high]
-        low = int(below.max()) if len(below) else low
-    return float(high)
+        certified.append(smallest(law, grid, error, (terms.certified * scale) ** 2))
+    source = "exact law" if method == "exact" else "delta method"
+    return Budget(terms, np.array(certified), typical, sizes, source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -17,32 +17,48 @@ from attnlimit.samplers import Iid, Keep, Sampler, SinksAndRecent, SinksAndWindo
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampler import sampler_law
 
-SINKS = 4
 LONGEST = 100
 """How many times the context the i.i.d. law is followed, for longer contexts."""
 
 SAMPLE_GRID = 24
-MIXED_GRID = 7
-MIXED_QUERIES = 64
+LAW_GRID = 7
+LAW_QUERIES = 64
+FIXED_GRID = 48
+
+
+def family(full: bool) -> dict[str, Sampler]:
+    """Return the schemes of every budget: samplers to be sized, of queries that see all or not."""
+    return {
+        "sample": Iid(),
+        "top-k": TopK(1),
+        "local": SinksAndWindow() if full else SinksAndRecent(),
+        "top-k + sample": Keep(TopK(1)),
+    }
+
+
+SCHEMES = tuple(family(full=True))
 
 
 @dataclass(frozen=True, eq=False)
 class SchemeErrors:
-    """Relative root mean square error of one scheme at R queries, against the tokens it keeps.
+    """Relative root mean square error of one scheme at R queries, against the tokens it keeps."""
 
-    Nothing is random in a scheme that draws nothing (`drawn` false): its error is a number.
-    """
-
-    scheme: str
+    sampler: Sampler  # of any size
     n: NDArray[np.int64]  # (G,)
-    drawn: bool
     at: Callable[[NDArray[np.int64]], Array]  # counts (C,) -> error (R, C), not interpolated
     seen: dict[int, Array] = field(default_factory=dict)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether anything is random; otherwise the error is a number."""
+        return self.sampler.draws != "nothing"
 
     @cached_property
     def error(self) -> Array:
         """Error (R, G) at `n`, evaluated when it is first asked for."""
-        return self.at(self.n)
+        error = self.at(self.n)
+        self.seen.update(zip(self.n.tolist(), error.T, strict=True))
+        return error
 
     def again(self, n: int) -> Array:
         """Error (R,) at one n, evaluated once."""
@@ -79,61 +95,92 @@ class Queries:
         return (error / torch.from_numpy(self.size)[:, None].clamp_min(1e-300)).numpy()
 
 
-def all_schemes(queries: Queries) -> dict[str, SchemeErrors]:
-    """Every scheme at these queries: sample, top-k, local, and top-k with a weighted sample."""
-    found = [sample(queries), top(queries), local(queries), mixed(queries)]
-    return {errors.scheme: errors for errors in found}
+def all_schemes(
+    queries: Queries, samplers: Mapping[str, Sampler] | None = None
+) -> dict[str, SchemeErrors]:
+    """Errors of every scheme at these queries, and of a user's own samplers beside them."""
+    chosen = family(queries.head.mask.full) | dict(samplers or {})
+    return {name: errors_of(sampler, queries) for name, sampler in chosen.items()}
 
 
-def sampler_for(scheme: str, n: int, *, full: bool) -> Sampler:
-    """Return the sampler that keeps `n` tokens by `scheme`."""
-    family: dict[str, Sampler] = {
-        "sample": Iid(),
-        "top-k": TopK(1),
-        "local": (SinksAndWindow if full else SinksAndRecent)(SINKS),
-        "top-k + sample": Keep(TopK(1)),
-    }
-    return family[scheme].sized(n)
+def sized(sampler: Sampler, n: int) -> Sampler:
+    """Return a sampler that keeps about `n` tokens; one that has a single size stays as it is."""
+    return sampler.sized(n) if sampler.sizable else sampler
 
 
-def sample(queries: Queries) -> SchemeErrors:
-    """n keys drawn with replacement, alike for every key; followed past the context."""
-    size = len(queries.head)
-    n = np.unique(np.geomspace(2, LONGEST * size, SAMPLE_GRID).astype(np.int64))
+def errors_of(sampler: Sampler, queries: Queries) -> SchemeErrors:
+    """Errors of any sampler against its size; all sizes at once for those that allow it."""
+    if isinstance(sampler, Iid):
+        return _sample(sampler, queries)
+    if isinstance(sampler, TopK):
+        return _kept(sampler, queries, _best_keys(queries))
+    if isinstance(sampler, (SinksAndRecent, SinksAndWindow)):
+        return _kept(sampler, queries, _near_keys(sampler, queries))
+    return _by_law(sampler, queries)
+
+
+def _sample(sampler: Iid, queries: Queries) -> SchemeErrors:
+    """Keys drawn with replacement; followed past the context."""
+    n = np.unique(np.geomspace(2, LONGEST * len(queries.head), SAMPLE_GRID).astype(np.int64))
 
     def at(counts: NDArray[np.int64]) -> Array:
         law = population_law(queries.scores, queries.values, np.maximum(counts, 2))
         return queries.relative(torch.from_numpy(np.sqrt(np.maximum(law.mse, 0))))
 
-    return SchemeErrors("sample", n, True, at)
+    return SchemeErrors(sampler, n, at)
 
 
-def top(queries: Queries) -> SchemeErrors:
-    """The k keys of the highest score, for every k at once."""
+def _by_law(sampler: Sampler, queries: Queries) -> SchemeErrors:
+    """Any sampler by its own law, which costs the most by far: at fewer queries and sizes."""
+    if len(queries.rows) > LAW_QUERIES:
+        queries = Queries.of(queries.head, LAW_QUERIES)
+    size = len(queries.head)
+    if not sampler.sizable:
+        kept = sampler.keep(queries.scores, queries.rows).sum(-1).mean()
+        n = np.array([int(np.ceil(float(kept)))])
+    elif sampler.draws == "nothing":
+        n = np.unique(np.geomspace(1, size, FIXED_GRID).round().astype(np.int64))
+    else:
+        few = np.geomspace(2, size // 2, LAW_GRID)
+        n = np.unique(np.concatenate([few, [size * 3 // 4, size]])).astype(np.int64)
+
+    def at(counts: NDArray[np.int64]) -> Array:
+        columns = []
+        for count in counts:
+            law = sampler_law(
+                sized(sampler, int(count)), queries.scores, queries.values, queries.rows
+            )
+            columns.append(np.sqrt(np.maximum(law.mse, 0)))
+        return queries.relative(torch.from_numpy(np.stack(columns, axis=1)))
+
+    return SchemeErrors(sampler, n, at)
+
+
+def _best_keys(queries: Queries) -> Tensor:
+    """Errors (R, N) of the k best keys, for every k."""
     weights, order = torch.sort(queries.weights, dim=1, descending=True)
-    error = torch.stack(
+    return torch.stack(
         [
             _partial_error(torch.cumsum(w, 0), torch.cumsum(w[:, None] * queries.values[o], 0), out)
             for w, o, out in zip(weights, order, queries.output, strict=True)
         ]
     )
-    return _kept("top-k", queries, error)
 
 
-def local(queries: Queries) -> SchemeErrors:
-    """The first four keys, and those around the query or, for a causal model, just before it."""
+def _near_keys(sampler: SinksAndRecent | SinksAndWindow, queries: Queries) -> Tensor:
+    """Errors (R, N) of the first keys and those around or before the query, for every number."""
     size = len(queries.head)
     weighted = queries.weights[..., None] * queries.values  # (R, N, d_v)
     zero = torch.zeros(1, queries.values.shape[1] + 1, dtype=torch.double)
     kept = torch.arange(1, size + 1)
-    sinks = kept.clamp_max(SINKS)
+    sinks = kept.clamp_max(sampler.sinks)
     near = kept - sinks
     error = []
     for row, w, wv, out in zip(
         queries.rows, queries.weights, weighted, queries.output, strict=True
     ):
         sums = torch.cat([zero, torch.cumsum(torch.cat([wv, w[:, None]], 1), 0)])
-        if queries.head.mask.full:
+        if isinstance(sampler, SinksAndWindow):
             start = torch.maximum(torch.minimum(row - near // 2, size - near), sinks)
             end = start + near
         else:
@@ -141,30 +188,7 @@ def local(queries: Queries) -> SchemeErrors:
             start = torch.maximum(end - near, sinks)
         total = sums[sinks] + sums[end] - sums[start]
         error.append(_partial_error(total[:, -1], total[:, :-1], out))
-    return _kept("local", queries, torch.stack(error))
-
-
-def mixed(queries: Queries) -> SchemeErrors:
-    """Half the tokens the best keys, half a weighted sample of the rest.
-
-    Its law costs the most by far, and is evaluated at fewer queries.
-    """
-    if len(queries.rows) > MIXED_QUERIES:
-        queries = Queries.of(queries.head, MIXED_QUERIES)
-    size = len(queries.head)
-    n = np.unique(
-        np.concatenate([np.geomspace(2, size // 2, MIXED_GRID), [size * 3 // 4, size]])
-    ).astype(np.int64)
-
-    def at(counts: NDArray[np.int64]) -> Array:
-        columns = []
-        for count in counts:
-            sampler = sampler_for("top-k + sample", int(count), full=True)
-            law = sampler_law(sampler, queries.scores, queries.values, queries.rows)
-            columns.append(np.sqrt(np.maximum(law.mse, 0)))
-        return queries.relative(torch.from_numpy(np.stack(columns, axis=1)))
-
-    return SchemeErrors("top-k + sample", n, True, at)
+    return torch.stack(error)
 
 
 def _partial_error(mass: Tensor, sums: Tensor, output: Tensor) -> Tensor:
@@ -174,9 +198,9 @@ def _partial_error(mass: Tensor, sums: Tensor, output: Tensor) -> Tensor:
     return torch.where(mass > 1e-12, error, torch.inf)
 
 
-def _kept(name: str, queries: Queries, error: Tensor) -> SchemeErrors:
+def _kept(sampler: Sampler, queries: Queries, error: Tensor) -> SchemeErrors:
     relative = queries.relative(error)
     size = relative.shape[1]
     return SchemeErrors(
-        name, np.arange(1, size + 1), False, lambda counts: relative[:, counts.clip(1, size) - 1]
+        sampler, np.arange(1, size + 1), lambda counts: relative[:, counts.clip(1, size) - 1]
     )

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from attnlimit.budgets.enough import first_enough, narrowed, smallest
 from attnlimit.budgets.schemes import Queries, SchemeErrors
-from attnlimit.budgets.terms import Terms, first_enough
+from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.checks import Array
 from attnlimit.models.heads.delta import MAX_PARTICIPATION
+from attnlimit.samplers import Iid
 
 PRECISION = 0.01
 """How much larger than the smallest that is enough a drawn scheme's n may be."""
@@ -38,47 +40,16 @@ def _over_texts(texts: Sequence[SchemeErrors], terms: Terms, tolerance: float) -
     """Smallest n that is enough on every text; what one text needs is only checked on the next."""
     found = 0.0
     for errors in texts:
+
+        def law(n: int, errors: SchemeErrors = errors) -> float:
+            return terms.over_queries(errors.again(n))
+
         if found == 0:
-            found = _smallest(errors, terms, tolerance)
-        elif np.isfinite(found) and terms.over_queries(errors.again(int(found))) > tolerance:
-            found = _narrow(errors, terms, tolerance, int(found), int(errors.n[-1]))
+            grid = np.array([terms.over_queries(error) for error in errors.error.T])
+            found = smallest(law, errors.n, grid, tolerance, PRECISION)
+        elif np.isfinite(found) and law(int(found)) > tolerance:
+            found = narrowed(law, int(found), int(errors.n[-1]), tolerance, PRECISION)
     return found
-
-
-def _smallest(errors: SchemeErrors, terms: Terms, tolerance: float) -> float:
-    """Find the step of the grid from which on the error stays small, and narrow it."""
-    within = np.array([terms.over_queries(error) <= tolerance for error in errors.error.T])
-    start = len(within) - int(np.cumprod(within[::-1]).sum())
-    if start == len(within):
-        return float("inf")
-    if start == 0:
-        return float(errors.n[0])
-    for place in (start - 1, start):
-        errors.seen[int(errors.n[place])] = errors.error[:, place]
-    return _narrow(errors, terms, tolerance, int(errors.n[start - 1]), int(errors.n[start]))
-
-
-def _narrow(errors: SchemeErrors, terms: Terms, tolerance: float, low: int, high: int) -> float:
-    """Narrow an interval to an n at which the law says yes, within `PRECISION` of the smallest."""
-    above, below = (terms.over_queries(errors.again(n)) for n in (low, high))
-    if below > tolerance:
-        return float("inf")
-    turn = 0
-    while high - low > max(1.0, PRECISION * high):
-        middle = (low + high) // 2
-        if turn % 3 < 2 and 0 < below < tolerance < above < np.inf:  # aim at the crossing
-            share = np.log(above / tolerance) / np.log(above / below)
-            # A little to the side that was guessed last, so that the interval closes from both.
-            aside = 1 + int(0.4 * PRECISION * high)
-            guess = low * (high / low) ** share + (aside if turn % 2 else -aside)
-            middle = int(np.clip(guess, low + 1, high - 1))
-        turn += 1
-        error = terms.over_queries(errors.again(middle))
-        if error <= tolerance:
-            high, below = middle, error
-        else:
-            low, above = middle, error
-    return float(high)
 
 
 def typical_tokens(
@@ -91,10 +62,9 @@ def typical_tokens(
     """Tokens with no certificate, None past the context, and whether their law can be trusted."""
     if not errors[0].drawn:
         return certified, True
-    if errors[0].scheme != "sample":
-        needed = _over_texts(
-            errors[:1], terms, terms.typical
-        )  # no certificate: the hardest will do
+    if not isinstance(errors[0].sampler, Iid):
+        # No certificate: the hardest text will do.
+        needed = _over_texts(errors[:1], terms, terms.typical)
         return (int(needed) if needed <= context else None), True
     found = [_normal(queries, terms) for queries in texts]
     needed = max(tokens for tokens, _ in found)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import chi2, norm
 
 from attnlimit import checks
@@ -54,24 +53,3 @@ class Terms:
     def over_queries(self, needed: Array) -> float:
         """Return the number of tokens that is enough for the promised share of the queries."""
         return float(np.quantile(needed, self.quantile, method="higher"))
-
-
-def first_enough(error: Array, tolerance: float, n: NDArray[np.int64]) -> Array:
-    """Smallest n from which on each row of `error` (R, len(n)) stays within `tolerance`.
-
-    Between two n the error is a power of n; infinite where even the largest n is not enough.
-    """
-    within = error <= tolerance
-    count = np.cumprod(within[:, ::-1], axis=1).sum(axis=1)  # how many at the end are within
-    place = error.shape[1] - count
-    found = np.full(len(error), np.inf)
-    found[place == 0] = n[0]
-    rows = np.flatnonzero((place > 0) & (count > 0))
-    for row in rows:
-        left, right = place[row] - 1, place[row]
-        high, low = error[row, left], error[row, right]
-        share = 1.0
-        if np.isfinite(high) and low > 0 and high > tolerance:
-            share = np.log(high / tolerance) / np.log(high / low)
-        found[row] = np.ceil(n[left] * (n[right] / n[left]) ** share - 1e-9)
-    return found

@@ -39,6 +39,11 @@ class Sampler(ABC):
         """A few words for tables and pages."""
         return repr(self)
 
+    @property
+    def sizable(self) -> bool:
+        """Whether it can be given another size: whether `sized` is its own."""
+        return type(self).sized is not Sampler.sized
+
     @abstractmethod
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         """Chance of each key to be kept, of the shape of `scores`.
