@@ -25,7 +25,7 @@ def to_parquet(frame: pd.DataFrame, schema: pa.Schema | None = None) -> bytes:
 def read_table(content: bytes, name: str, schema: pa.Schema | None = None) -> pd.DataFrame:
     """Read a parquet file; one that would unpack to more than a run writes is refused.
 
-    With a `schema`, its columns have to be there, and of its types.
+    With a `schema`, its columns have to be there, and such that its types can hold them.
     """
     try:
         # Row groups only: asking pyarrow 26 for a damaged column's metadata ends the process.
@@ -50,11 +50,14 @@ def _of_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise ValueError(f"it has no {', '.join(map(repr, missing))}")
+    columns = []
     for field in schema:
-        if table.schema.field(field.name).type != field.type:
-            found = table.schema.field(field.name).type
-            raise ValueError(f"its {field.name!r} is {found} instead of {field.type}")
-    return table.select(schema.names)
+        column = table[field.name]
+        try:
+            columns.append(column.cast(field.type))
+        except pa.ArrowException:
+            raise ValueError(f"its {field.name!r} is {column.type}, not {field.type}") from None
+    return pa.table(columns, schema=schema)
 
 
 def _text(name: object) -> str:

@@ -49,21 +49,22 @@ def runs(tmp_path_factory):
 
 @pytest.fixture(scope="module", params=["figure", "model"])
 def whole(request, runs, tmp_path_factory):
-    """One of them on its own, with its record and its curves as they were."""
+    """One of them on its own, with its record and its tables as they were."""
     source = runs[request.param]
     root = tmp_path_factory.mktemp(request.param)
     folder = type(source)(root / source.path.name)
     shutil.copytree(source.path, folder.path)
-    return folder, source.record(), pd.read_parquet(source.path / "curves.parquet")
+    record = source.record()
+    tables = {name: pd.read_parquet(source.path / f"{name}.parquet") for name in record["tables"]}
+    return folder, record, tables
 
 
-def write(whole, record=None, curves=None):
-    folder, good_record, good_curves = whole
+def write(whole, record=None, **tables):
+    folder, good_record, good_tables = whole
     record = as_json(good_record) if record is None else record
     (folder.path / "run.json").write_bytes(record)
-    (folder.path / "curves.parquet").write_bytes(
-        to_parquet(good_curves) if curves is None else curves
-    )
+    for name, frame in (good_tables | tables).items():
+        (folder.path / f"{name}.parquet").write_bytes(to_parquet(frame))
 
 
 COMMANDS = {
@@ -110,8 +111,9 @@ def test_records_of_nonsense(whole, data, command):
 
 @share(0.2)
 @given(st.data(), commands)
-def test_curves_of_nonsense(whole, data, command):
-    write(whole, curves=to_parquet(data.draw(spoiled(whole[2]))))
+def test_tables_of_nonsense(whole, data, command):
+    name = data.draw(st.sampled_from(sorted(whole[2])))
+    write(whole, **{name: data.draw(spoiled(whole[2][name]))})
     check(whole, command)
 
 
