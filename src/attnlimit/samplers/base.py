@@ -31,7 +31,10 @@ class Sampler(ABC):
 
     @property
     def draws(self) -> Draws:
-        """How keys are drawn, which decides the exact law: each by itself, unless overridden."""
+        """How keys are drawn, which decides the exact law: each by itself, unless overridden.
+
+        With or without replacement means `size` visible keys, all alike.
+        """
         return "independent"
 
     @property

@@ -3,8 +3,9 @@
 from attnlimit.theory.ball.uniform import UniformBound, uniform_bound
 from attnlimit.theory.fluctuation import Fluctuation, fluctuation
 from attnlimit.theory.law.gaussian import GaussianLaw, gaussian_law
-from attnlimit.theory.law.kept import SchemeError, kept_error
+from attnlimit.theory.law.kept import kept_error
 from attnlimit.theory.law.pointwise import PointwiseError, pointwise_error
+from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.limit import horizon, limit
 from attnlimit.theory.moments import covariance_influence, mean_covariance, mean_influence
 from attnlimit.theory.pairs.covariance.projection import Projection
@@ -30,8 +31,8 @@ __all__ = [
     "Projection",
     "Rate",
     "Regimes",
+    "SamplerLaw",
     "ScheduleError",
-    "SchemeError",
     "UniformBound",
     "best_temperature",
     "cooling_error",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnlimit as al
 from attnlimit.errors import BadInput
-from attnlimit.theory.law.kept import keep_probabilities, kept_error, kept_law
+from attnlimit.theory.law.kept import kept_error, kept_law
 from attnlimit.theory.law.population import population_law
 
 
@@ -88,8 +89,8 @@ def test_many_copies_kept_rarely_are_independent_draws(n):
 def test_weighting_removes_the_bias_that_keeping_top_keys_leaves():
     head, tokens, x = population(size=60, scale=0.3)
     scores = head.tilts(x) @ tokens.locations.T
-    top = scores >= np.sort(scores, axis=1)[:, [-8]]
-    probabilities = keep_probabilities(top, sample=24)
+    sampler = al.Keep(al.TopK(8), sample=24)
+    probabilities = sampler.keep(torch.from_numpy(scores), torch.arange(len(scores)))
     np.testing.assert_allclose(probabilities.sum(1), 32)
     biased = kept_error(head, tokens, x, probabilities, weighted=False)
     fair = kept_error(head, tokens, x, probabilities)
@@ -120,5 +121,3 @@ def test_what_cannot_be_used_is_refused():
         kept_error(head, al.Gaussian(dim=4), x, np.ones(30))
     with pytest.raises(BadInput, match="kept for sure"):
         kept_law(np.array([[-np.inf, 0.0]]), np.ones((2, 1)), np.array([1.0, 0.5]))
-    with pytest.raises(BadInput, match="negative"):
-        keep_probabilities(np.array([True, False]), -1)

@@ -16,8 +16,8 @@ from attnlimit.models.heads.delta import MAX_PARTICIPATION, MAX_SATURATION, head
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
-from attnlimit.theory.law.kept import SchemeError
 from attnlimit.theory.law.population import population_law
+from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law
 from attnlimit.theory.pairs.population import population_mean_error
 
@@ -144,7 +144,7 @@ def _queries(head: CapturedHead, sampler: Sampler) -> tuple[Tensor, tuple[str, .
     return torch.from_numpy(rows), (sampler.name, f"{len(rows)} of {size} queries")
 
 
-def _average(law: SchemeError, statistic: str) -> float:
+def _average(law: SamplerLaw, statistic: str) -> float:
     if statistic == "pointwise":
         return float(law.mse.mean())
     # Queries draw for themselves: only their biases add up.

@@ -6,7 +6,7 @@ expectations, for many queries at once: one sweep over alpha = -log t serves eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -15,7 +15,14 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.errors import BadInput, NotConverged
+from attnlimit.theory.law.quadrature import (
+    check_weights,
+    edge_weights,
+    lowest_alpha,
+    meeting,
+    times_between,
+)
+from attnlimit.theory.law.sampled import BLOCK, checked
 
 STEP = 0.55
 """Step in alpha; the trapezoid rule errs by about 1e-7 of the result."""
@@ -26,7 +33,6 @@ TOLERANCE = 1e-4
 _MARGIN = 6.5
 _DECAY = 13.0
 _PROBES = 64
-_BLOCK = 1 << 16
 _SINGLE_RANGE = 60.0
 _SINGLE_COUNT = 4096
 
@@ -58,8 +64,7 @@ def population_law(
     """
     counts = np.unique(np.atleast_1d(checks.token_counts(n)))
     asked = np.atleast_1d(np.asarray(n, dtype=np.int64))
-    rows, points = torch.as_tensor(scores), torch.as_tensor(values)
-    _check(rows, points)
+    rows, points = checked(scores, values)
     seen = torch.isfinite(rows).sum(1)
     shift = torch.logsumexp(rows, 1) - torch.log(seen)  # log-mean-exp over the visible keys
     relative = rows - shift[:, None]
@@ -72,34 +77,15 @@ def population_law(
     if law.check > TOLERANCE:  # a query between the probes reaches further, or digits ran out
         low = _lowest_alpha(relative, seen, int(counts[0])) - 2.0
         law = _sweep(relative, points, seen, counts, low, bias, torch.float64)
-    if not law.check <= TOLERANCE:
-        raise NotConverged(
-            f"the exact law's quadrature is off: its weights miss one by {law.check:.2g}.",
-            reached=law.check,
-        )
-    if len(counts) == len(asked) and (counts == asked).all():
+    check_weights(np.array(1 + law.check), TOLERANCE)
+    if np.array_equal(counts, asked):
         return law
     order = np.searchsorted(counts, asked)
-    return PopulationLaw(
-        asked,
-        law.mse[:, order],
-        law.participation[:, order],
-        None if law.bias is None else law.bias[:, order],
-        law.output,
-        law.check,
-    )
-
-
-def _check(rows: Tensor, points: Tensor) -> None:
-    if rows.dim() != 2 or points.dim() != 2 or rows.shape[1] != points.shape[0]:
-        raise BadInput(
-            "scores must be (queries, keys) and values (keys, d_v), "
-            f"got {tuple(rows.shape)} and {tuple(points.shape)}."
-        )
-    if torch.isnan(rows).any() or (rows == torch.inf).any() or not torch.isfinite(points).all():
-        raise BadInput("scores or values contain NaN or infinite numbers; remove them first.")
-    if not torch.isfinite(rows).any(1).all():
-        raise BadInput("a query sees no key at all; leave it out.")
+    shift_at = None if law.bias is None else law.bias[:, order]
+    return replace(
+        law, n=asked, mse=law.mse[:, order], participation=law.participation[:, order],
+        bias=shift_at,
+    )  # fmt: skip
 
 
 def _lowest_alpha(relative: Tensor, seen: Tensor, fewest: int) -> float:
@@ -113,14 +99,12 @@ def _lowest_alpha(relative: Tensor, seen: Tensor, fewest: int) -> float:
         return bottom
     probe = relative.double()
     hidden = probe.shape[1] - seen  # an invisible key counts as one in the sum
-    alpha = float(probe.max())
-    while alpha > bottom:
+
+    def negligible(alpha: float) -> bool:
         decay = torch.exp(-torch.exp((probe - alpha).clamp_max(50.0)))
-        phi = (decay.sum(1) - hidden) / seen
-        if float(phi.max()) < below:
-            return max(alpha, bottom)
-        alpha -= 1.0
-    return bottom
+        return float(((decay.sum(1) - hidden) / seen).max()) < below
+
+    return lowest_alpha(negligible, float(probe.max()), bottom)
 
 
 def _sweep(
@@ -134,10 +118,10 @@ def _sweep(
 ) -> PopulationLaw:
     # Beyond this t, both n keys and the strongest one weigh next to nothing.
     high = max(float(np.log(counts[-1])), float(relative.max())) + _MARGIN
-    times = np.exp(-np.arange(high, low - STEP, -STEP))
+    times = times_between(high, low, STEP)
     values = points.to(dtype)
     values = torch.cat([values - values.mean(0), torch.ones(len(values), 1, dtype=dtype)], dim=1)
-    size = max(1, _BLOCK // relative.shape[1])
+    size = max(1, BLOCK // relative.shape[1])
     parts = [
         _block(relative[i : i + size].to(dtype), values, seen[i : i + size], counts, times, bias)
         for i in range(0, len(relative), size)
@@ -145,15 +129,13 @@ def _sweep(
     mse, participation, total, shifted, output = (
         torch.cat(tensors) for tensors in zip(*parts, strict=True)
     )
-    # Beyond the last node the integrand of the normalisation is n e^-alpha.
-    tail = counts * times[0] * STEP / np.expm1(STEP)
     return PopulationLaw(
         n=counts,
         mse=mse.numpy(),
         participation=participation.numpy(),
         bias=shifted.numpy() if bias else None,
         output=(output.double() + points.double().mean(0)).numpy(),
-        check=float(np.abs(total.numpy() + tail - 1).max()),
+        check=float(np.abs(total.numpy() - 1).max()),
     )
 
 
@@ -190,13 +172,13 @@ def _block(
     square_mean = torch.stack(square, 1).double() * share
     spread_mean = torch.stack(spread, 1).double() * share
     pull = moments.square().sum(-1)
+    edges = torch.from_numpy(edge_weights(len(times), STEP))
     mse, participation, total, shifted = [], [], [], []
     for n in counts.tolist():
-        once = STEP * n * torch.exp((n - 1) * log_phi)
-        twice = STEP * n * (n - 1) * torch.exp((n - 2) * log_phi)
+        once, twice = (meeting(log_phi, n, k, STEP) for k in (1, 2))
         mse.append((once * spread_mean + twice * pull).sum(1))
         participation.append((once * square_mean).sum(1))
-        total.append((once * mass).sum(1))
+        total.append((once * mass) @ edges)
         if bias:
             shifted.append(torch.einsum("rj,rjv->rv", once, moments))
     empty = torch.zeros(len(relative), 0)

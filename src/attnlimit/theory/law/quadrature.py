@@ -93,14 +93,19 @@ def alpha_grid(
     return np.arange(low, high, precision.step)
 
 
-def times_down(
-    start: float, step: float, negligible: Callable[[float], bool], bottom: float = -_FADED
-) -> Array:
-    """Nodes of t from e^{-start} on, until `negligible(t)` or alpha = `bottom`."""
-    alpha = min(start, 0.0)
-    while alpha > bottom and not negligible(float(np.exp(-alpha))):
+def lowest_alpha(
+    negligible: Callable[[float], bool], start: float, bottom: float = -_FADED
+) -> float:
+    """Go down from `start` until `negligible(alpha)`, or to `bottom`."""
+    alpha = start
+    while alpha > bottom and not negligible(alpha):
         alpha -= 1.0
-    return np.exp(-np.arange(start, max(alpha, bottom) - step, -step))
+    return max(alpha, bottom)
+
+
+def times_between(high: float, low: float, step: float) -> Array:
+    """Nodes of t = e^{-alpha}, from alpha = `high` down past `low`."""
+    return np.exp(-np.arange(high, low - step, -step))
 
 
 def edge_weights(nodes: int, step: float) -> Array:

@@ -2,7 +2,7 @@
 
 A uniform subset of m of the R keys that are not kept is independent keeping, conditioned on its
 size. With z = e^{i theta} marking each sampled key, E[f; size = m] is an average of e^{-im theta}
-E[f z^size] over the circle, and each of these is the product law of `attnlimit.theory.law.kept`
+E[f z^size] over the circle, and each of these is the product law of `attnlimit.theory.law.thinning`
 with p e^{-w} replaced by p z e^{-w} (docs/theory/schemes.md).
 """
 
@@ -15,12 +15,13 @@ from scipy.stats import binom
 from torch import Tensor
 
 from attnlimit import checks
-from attnlimit.errors import BadInput, NotConverged
-from attnlimit.theory.law.kept import STEP, TOLERANCE, SchemeError
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.theory.law.quadrature import check_weights
+from attnlimit.theory.law.sampled import SamplerLaw, certain_law, checked
+from attnlimit.theory.law.thinning import TOLERANCE, thinned, vectors
 
-_MARGIN = 9.5
-_DEPTH = 30.0
-_SPREAD = 9.0
+_SPREAD = 9.0  # deviations of the sample's size that the circle tells apart
 
 
 def subset_law(
@@ -30,7 +31,7 @@ def subset_law(
     kept: ArrayLike | Tensor | None = None,
     *,
     weighted: bool = False,
-) -> SchemeError:
+) -> SamplerLaw:
     """Error of attention over the kept keys and `size` distinct others, for each query.
 
     Parameters
@@ -45,101 +46,43 @@ def subset_law(
     weighted : bool
         Whether sampled keys are weighted by the inverse of their chance.
     """
-    rows = torch.as_tensor(scores).double()
-    points = torch.as_tensor(values).double()
-    if rows.dim() != 2 or points.dim() != 2 or rows.shape[1] != points.shape[0]:
-        raise BadInput(
-            "scores must be (queries, keys) and values (keys, d_v), "
-            f"got {tuple(rows.shape)} and {tuple(points.shape)}."
-        )
-    if torch.isnan(rows).any() or (rows == torch.inf).any() or not torch.isfinite(points).all():
-        raise BadInput("scores or values contain NaN or infinite numbers; remove them first.")
+    rows, points = (found.double() for found in checked(scores, values))
     count = checks.count(size, "size", smallest=0)
-    sure = torch.zeros(rows.shape, dtype=torch.bool)
-    if kept is not None:
-        sure = torch.as_tensor(kept, dtype=torch.bool).expand(rows.shape)
     visible = rows > -torch.inf
-    if not visible.any(1).all() or (count == 0 and not (sure & visible).any(1).all()):
+    sure = torch.zeros_like(visible)
+    if kept is not None:
+        sure = torch.as_tensor(kept, dtype=torch.bool).expand(rows.shape) & visible
+    if count == 0 and not sure.any(1).all():
         raise BadInput("a query keeps no key at all; leave it out or sample some.")
-    parts = [
-        _query(row[seen], points[seen], mine[seen], count, weighted)
-        for row, seen, mine in zip(rows, visible, sure, strict=True)
-    ]
-    mse, bias, participation, kept_count, output, check = zip(*parts, strict=True)
-    if not max(check) <= TOLERANCE:
-        raise NotConverged(
-            f"the subset law's quadrature is off: its weights miss one by {max(check):.2g}.",
-            reached=max(check),
+    rest = (visible & ~sure).sum(1, keepdim=True).double()
+    chance = torch.where(sure, 1.0, (count / rest.clamp_min(1)).clamp_max(1.0)) * visible
+    law = certain_law(rows, points, chance, weighted)  # where nothing is random
+    total = torch.ones(len(rows), dtype=torch.double)
+    for row in torch.nonzero((chance % 1).any(1)).ravel().tolist():
+        seen = visible[row]
+        law.mse[row], law.bias[row], law.participation[row], total[row] = _random(
+            rows[row, seen], points[seen], chance[row, seen], count, weighted
         )
-    return SchemeError(
-        np.array(mse), np.stack(bias), np.array(participation), np.array(kept_count),
-        np.stack(output), weighted,
-    )  # fmt: skip
+    check_weights(total, TOLERANCE)
+    return law
 
 
-def _query(
-    scores: Tensor, values: Tensor, sure: Tensor, count: int, weighted: bool
-) -> tuple[float, np.ndarray, float, float, np.ndarray, float]:
-    output = torch.softmax(scores, 0) @ values
-    rest = int((~sure).sum())
-    sample = min(count, rest)
-    chance = sample / rest if rest else 0.0
-    if chance in (0.0, 1.0):  # nothing is random
-        weights = torch.softmax(scores.masked_fill(~sure & (chance == 0.0), -torch.inf), 0)
-        error = weights @ values - output
-        total = float(sure.sum()) + sample
-        spread = float(weights.square().sum())
-        return float(error @ error), error.numpy(), spread, total, output.numpy(), 0.0
-    keep = torch.where(sure, 1.0, chance).double()
-    log_weight = scores - torch.log(keep) if weighted else scores
-    cost = torch.exp(log_weight - torch.logsumexp(log_weight + torch.log(keep), 0))
-    times = torch.exp(-_alphas(cost, keep))
-    deviation = np.sqrt(rest * chance * (1 - chance))
-    nodes = min(rest + 1, 2 * int(np.ceil(_SPREAD * deviation / 2)) + 8)
+def _random(
+    scores: Tensor, values: Tensor, chance: Tensor, sample: int, weighted: bool
+) -> tuple[float, Array, float, float]:
+    """Mean squared error, bias, participation and sum of the weights for one query."""
+    free = chance < 1
+    rest, share = int(free.sum()), float(chance.min())
+    nodes = min(rest + 1, 2 * int(np.ceil(_SPREAD * np.sqrt(rest * share * (1 - share)) / 2)) + 8)
     circle = torch.exp(2j * torch.pi * torch.arange(nodes // 2 + 1, dtype=torch.double) / nodes)
+    # Half of the circle, which counts for both; its ends are their own mirror images.
     fold = torch.full((len(circle),), 2.0, dtype=torch.double)
     fold[0] = 1.0
     if nodes % 2 == 0:
         fold[-1] = 1.0
-    fold = fold / (nodes * binom.pmf(sample, rest, chance))
-    shift = values - output
-    energy = shift.square().sum(1)
-    marks = torch.where(sure[None, :], torch.ones(1, dtype=circle.dtype), circle[:, None])
-    turn = circle.conj() ** sample * fold
-    mse = participation = total = 0.0
-    bias = torch.zeros_like(output)
-    complex_shift = shift.to(circle.dtype)
-    # Before the first node the integrands that are linear in t go on as a geometric series.
-    edges = [1 + 1 / float(np.expm1(STEP))] + [1.0] * (len(times) - 1)
-    for t, edge in zip(times, edges, strict=True):
-        w = cost * t
-        alive = (keep * torch.exp(-w)) * marks  # p z e^-w
-        factor = (1 - keep) + alive
-        # The magnitude in logarithms and the phase as a product: neither over- nor underflows.
-        magnitude = torch.log(factor.abs().clamp_min(1e-300)).sum(1)
-        phase = torch.angle(factor).sum(1)
-        chance_here = torch.polar(torch.exp(magnitude), phase) * turn * STEP
-        ratio = torch.where(sure[None, :], torch.ones(1, dtype=circle.dtype), alive / factor)
-        first = ratio * w
-        pull = first @ complex_shift
-        second = first * w - first * first
-        inner = second @ energy.to(circle.dtype) + (pull * pull).sum(1)
-        mse += float((chance_here * inner).real.sum())
-        participation += float((chance_here * (first * w).sum(1)).real.sum())
-        bias += edge * (chance_here[:, None] * pull).real.sum(0)
-        total += edge * float((chance_here * first.sum(1)).real.sum())
-    kept_count = float(sure.sum()) + sample
-    return mse, bias.numpy(), participation, kept_count, output.numpy(), abs(total - 1)
-
-
-def _alphas(cost: Tensor, keep: Tensor) -> Tensor:
-    """Nodes of alpha, down to where even the smallest likely denominator has decayed."""
-    alpha = 0.0
-    while alpha > -700:
-        survive = torch.expm1(-(cost * float(np.exp(-alpha)))).mul_(keep)
-        if float(torch.log1p(survive.clamp_min(-1 + 1e-16)).sum()) < -_DEPTH:
-            break
-        if float((cost * float(np.exp(-alpha))).min()) > _DEPTH:
-            break
-        alpha -= 1.0
-    return torch.arange(_MARGIN, alpha - STEP, -STEP, dtype=torch.double)
+    turn = circle.conj() ** sample * fold / (nodes * binom.pmf(sample, rest, share))
+    marks = torch.where(free, circle[:, None], 1.0)
+    output = torch.softmax(scores[None], 1) @ values
+    sums = thinned(scores[None], chance[None], weighted, vectors(output, values), marks)
+    mse, bias, participation, total = ((turn * found).sum(-1).real.numpy() for found in sums)
+    return float(mse), bias, float(participation), float(total)

@@ -1,0 +1,103 @@
+"""What does a law of sampled keys take and give? Scores and values checked, errors by query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+
+BLOCK = 1 << 16
+"""Scores that are worked on at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class SamplerLaw:
+    """Error of attention over the keys that are kept, at each query."""
+
+    mse: Array  # (m,)  E |Gamma~ - Gamma|^2
+    bias: Array  # (m, d_v)  E Gamma~ - Gamma
+    participation: Array  # (m,)  E sum_i p_i^2 of the weights used
+    kept: Array  # (m,)  expected number of keys kept
+    output: Array  # (m, d_v)  Gamma, over all keys
+    weighted: bool
+
+    @property
+    def relative(self) -> Array:
+        """Root mean square error over the size of the output."""
+        return np.sqrt(self.mse) / np.linalg.norm(self.output, axis=1)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each query."""
+        return pd.DataFrame(
+            {
+                "query": np.arange(len(self.mse)),
+                "kept": self.kept,
+                "mse": self.mse,
+                "relative": self.relative,
+                "bias_norm": np.linalg.norm(self.bias, axis=1),
+                "participation": self.participation,
+            }
+        )
+
+    def __str__(self) -> str:
+        kind = "weighted" if self.weighted else "unweighted"
+        return f"attention over sampled keys ({kind}, exact)\n" + self.to_frame().to_string(
+            index=False, float_format=lambda v: f"{v:.5g}", max_rows=40
+        )
+
+
+def checked(
+    scores: ArrayLike | Tensor, values: ArrayLike | Tensor, *, scalars: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Scores (R, N) and values (N, d_v) as tensors, or what is wrong with them.
+
+    With `scalars` the values are numbers of each query, (..., R, N).
+    """
+    rows, points = torch.as_tensor(scores), torch.as_tensor(values)
+    if scalars:
+        expected, fits = "scalars (..., queries, keys)", points.shape[-2:] == rows.shape
+    else:
+        expected = "values (keys, d_v)"
+        fits = points.dim() == 2 and points.shape[:1] == rows.shape[1:]
+    if rows.dim() != 2 or not fits:
+        raise BadInput(
+            f"scores must be (queries, keys) and {expected}, "
+            f"got {tuple(rows.shape)} and {tuple(points.shape)}."
+        )
+    if torch.isnan(rows).any() or (rows == torch.inf).any() or not torch.isfinite(points).all():
+        raise BadInput("scores or values contain NaN or infinite numbers; remove them first.")
+    if not torch.isfinite(rows).any(1).all():
+        raise BadInput("a query sees no key at all; leave it out.")
+    return rows, points
+
+
+def certain_law(scores: Tensor, values: Tensor, chance: Tensor, weighted: bool) -> SamplerLaw:
+    """The law where every chance is zero or one: nothing is drawn, and the error is a number."""
+    output = torch.softmax(scores, 1) @ values
+    weights = torch.softmax(scores.masked_fill(chance == 0, -torch.inf), 1)
+    error = weights @ values - output
+    return SamplerLaw(
+        error.square().sum(1).numpy(),
+        error.numpy(),
+        weights.square().sum(1).numpy(),
+        chance.sum(1).double().numpy(),
+        output.numpy(),
+        weighted,
+    )
+
+
+def by_blocks(
+    law: Callable[[slice], tuple[Tensor, ...]], queries: int, keys: int
+) -> tuple[Tensor, ...]:
+    """Apply a law to some queries at a time and join what it gives; queries are its last axis."""
+    size = max(1, BLOCK // keys)
+    parts = [law(slice(i, i + size)) for i in range(0, queries, size)]
+    return tuple(torch.cat(found, dim=-1) for found in zip(*parts, strict=True))
