@@ -131,11 +131,13 @@ class Job:
         heads, pairs = shape.layers * shape.heads, float(tokens) ** 2
         attended = tokens * (tokens + 1) / 2 if shape.causal else pairs  # by a fused kernel
         asked = min(self.queries, tokens - tokens // 2 if shape.causal else tokens)
-        drawn = float(self.replicates * tokens * sum(drawn_sizes(tokens)))
+        sizes = drawn_sizes(tokens)
+        # A causal head's queries draw among other keys each: all their scores are weighed anew.
+        weighed = tokens * len(sizes) if shape.causal else sum(sizes)
+        drawn = float(self.replicates * tokens * weighed)
         nodes = (math.log(tokens) + SCORE_DEPTH) / STEP
         block = NUMBER * min(BLOCK, pairs)
-        # A causal head's queries draw among other keys each: scores and order are held whole.
-        picks = 17 * pairs + (NUMBER * dim + 32) * min(BLOCK, drawn) if shape.causal else 4 * block
+        picks = 17 * pairs + 8 * DOUBLE * min(BLOCK, drawn) if shape.causal else 4 * block
         outputs = NUMBER * tokens * shape.multiplied / (shape.layers * shape.heads * dim)
         flops, scored = 2 * shape.multiplied * tokens, 4 * dim * heads * attended
         counted = float(self.texts * heads * asked * tokens)

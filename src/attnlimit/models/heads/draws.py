@@ -34,35 +34,60 @@ def replicate_errors(
     (or those in `queries`) asks keys drawn among those it sees, and the error is averaged.
     """
     generator = generator_of(seed)
-    found: dict[str, list[Tensor]] = {name: [] for name in statistics}
-    truth = head.output().double()
-    target_mean = truth.mean(0)
-    centred = truth - target_mean
-    target_cov = centred.T @ centred / len(truth)
     moments = [name for name in statistics if name != "pointwise"]
-    for picks in _picks(head, sampler, replicates if moments else 0, generator):
-        outputs = _among(head, picks).double()
-        mean = outputs.mean(1)
-        miss = (mean - target_mean).square().sum(-1)
-        around = outputs - mean[:, None]
-        cov = around.transpose(1, 2) @ around / outputs.shape[1]
-        gap = (cov - target_cov).square().sum((-1, -2))
-        values = {"mean": miss, "covariance": gap}
-        for name in moments:
-            value = values[name.removesuffix("_norm")]
-            found[name].append(value.sqrt() if name.endswith("_norm") else value)
-    rows = torch.arange(len(head)) if queries is None else queries
-    if "pointwise" in found and head.plain:
-        # Keys drawn once serve every query: the mean is the same, and fused attention is fast.
-        for picks in _picks(head, sampler, replicates, generator, len(rows)):
-            query = head.q[rows].expand(len(picks), 1, -1, -1)
-            keys, values_ = (tensor[picks][:, None] for tensor in (head.k, head.v))
-            output = scaled_dot_product_attention(query, keys, values_, scale=head.scale)[:, 0]
-            found["pointwise"].append((output.double() - truth[rows]).square().sum(-1).mean(1))
-    elif "pointwise" in found:
-        errors = _query_errors(head, sampler, rows, replicates, generator)
-        found["pointwise"] = [error.square().sum(-1).mean(1) for error in errors]
+    found = _moment_errors(head, moments, sampler, replicates, generator) if moments else {}
+    if "pointwise" in statistics:
+        rows = torch.arange(len(head)) if queries is None else queries
+        found["pointwise"] = _pointwise_errors(head, sampler, rows, replicates, generator)
+    return found
+
+
+def _moment_errors(
+    head: CapturedHead,
+    statistics: list[str],
+    sampler: Iid | WithoutReplacement,
+    replicates: int,
+    generator: torch.Generator,
+) -> dict[str, Array]:
+    found: dict[str, list[Tensor]] = {name: [] for name in statistics}
+    target_mean, target_cov = _moments(head.output().double())
+    for picks in _picks(head, sampler, replicates, generator):
+        mean, cov = _moments(_among(head, picks).double())
+        squares = {
+            "mean": (mean - target_mean).square().sum(-1),
+            "covariance": (cov - target_cov).square().sum((-1, -2)),
+        }
+        for name in statistics:
+            square = squares[name.removesuffix("_norm")]
+            found[name].append(square.sqrt() if name.endswith("_norm") else square)
     return {name: torch.cat(parts).numpy() for name, parts in found.items()}
+
+
+def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of outputs (..., n, d_v)."""
+    mean = outputs.mean(-2)
+    around = outputs - mean[..., None, :]
+    return mean, around.transpose(-1, -2) @ around / outputs.shape[-2]
+
+
+def _pointwise_errors(
+    head: CapturedHead,
+    sampler: Iid | WithoutReplacement,
+    rows: Tensor,
+    replicates: int,
+    generator: torch.Generator,
+) -> Array:
+    if not head.plain:
+        errors = _query_errors(head, sampler, rows, replicates, generator)
+        return torch.cat([error.square().sum(-1).mean(1) for error in errors]).numpy()
+    # Keys drawn once serve every query: the mean is the same, and fused attention is fast.
+    truth, found = head.output()[rows].double(), []
+    for picks in _picks(head, sampler, replicates, generator, len(rows)):
+        query = head.q[rows].expand(len(picks), 1, -1, -1)
+        keys, values = (tensor[picks][:, None] for tensor in (head.k, head.v))
+        output = scaled_dot_product_attention(query, keys, values, scale=head.scale)[:, 0]
+        found.append((output.double() - truth).square().sum(-1).mean(1))
+    return torch.cat(found).numpy()
 
 
 def _picks(
