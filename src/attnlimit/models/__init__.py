@@ -7,6 +7,8 @@ from attnlimit.models.heads.delta import DeltaCurves, delta_curves
 from attnlimit.models.load.corpora import Corpus, Document, read_corpus, wikipedia
 from attnlimit.models.load.load import LoadedModel, load
 from attnlimit.models.output.error import OutputError, output_error, output_errors
+from attnlimit.models.output.plan import plan_output
+from attnlimit.models.output.planned import OutputPlan
 from attnlimit.models.spend.spend import Spent, spend
 from attnlimit.models.spend.try_samplers import Trial, try_samplers
 
@@ -18,6 +20,7 @@ __all__ = [
     "Document",
     "LoadedModel",
     "OutputError",
+    "OutputPlan",
     "Spent",
     "Trial",
     "capture",
@@ -27,6 +30,7 @@ __all__ = [
     "measure_capture",
     "output_error",
     "output_errors",
+    "plan_output",
     "predict_capture",
     "read_corpus",
     "spend",

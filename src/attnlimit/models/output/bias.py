@@ -1,8 +1,8 @@
-"""What does the mean error of every head do to the output, all positions at once? One JVP.
+"""What does the mean error of every head do to the output? One pass in which heads err by it.
 
-Mean errors add up over heads, layers and queries, so a few probes see them badly; one pass of
-forward-mode differentiation, with the mean error as the tangent of every layer's attention output,
-sees them whole.
+Mean errors add up over heads, layers and queries, so a few probes see them badly, and layers that
+err feed layers that err, which no derivative at the dense model sees. A pass in which every head
+gives its expected output has both; where nothing is drawn it is the thinned model itself.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
-from attnlimit.models.capture.dense import BLOCK_SCORES, call_scores, grouped
+from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_scores, grouped
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call, attention_as
 from attnlimit.models.output.first_order import scatter
@@ -23,37 +22,42 @@ from attnlimit.models.spend.outputs import run
 from attnlimit.samplers import Sampler
 
 
-def bias_moved(network: Any, encoded: Encoded, target: Target, table: Table) -> float:
-    """Second-order distance of the output when every head errs by its mean error."""
+def is_biased(table: Table) -> bool:
+    """Whether some head leaves keys out without making up for them."""
+    return any(
+        sampler is not None and (sampler.draws == "nothing" or not sampler.weighted)
+        for row in table
+        for sampler in row
+    )
+
+
+def bias_distance(
+    network: Any, encoded: Encoded, target: Target, read: Tensor, table: Table
+) -> float:
+    """Distance of the output from the dense model's, `read`, when heads err by their mean error."""
 
     def attention(call: Call) -> Tensor:
-        return _attend(call, table[call.layer])
+        return _attend_expected(call, table[call.layer])
 
-    with torch.inference_mode(False), torch.no_grad(), forward_ad.dual_level():
-        with attention_as(network, attention):
-            read = target.read(run(network, encoded))
-        plain, change = forward_ad.unpack_dual(read)
-        return 0.0 if change is None else target.moved(plain, change)
+    with torch.no_grad(), attention_as(network, attention):
+        return target.distance(read, target.read(run(network, encoded)))
 
 
-def _attend(call: Call, samplers: list[Sampler | None]) -> Tensor:
+def _attend_expected(call: Call, samplers: list[Sampler | None]) -> Tensor:
+    """Outputs of a layer whose heads weigh every key as they do on average."""
+    groups = grouped_by_sampler(enumerate(samplers))
+    if not groups:
+        return attend_dense(call)
     heads, length = call.query.shape[1:3]
     values = grouped(call.value[0], heads)
-    plain_values = forward_ad.unpack_dual(values).primal
-    groups = grouped_by_sampler(enumerate(samplers))
     step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
     outputs = []
     for start in range(0, length, step):
         rows = slice(start, start + step)
         scores = call_scores(call, rows)
         weights = torch.softmax(scores, -1)
-        output = weights @ values
-        plain_scores = forward_ad.unpack_dual(scores).primal
-        plain_weights = forward_ad.unpack_dual(weights).primal
-        plain, tangent = forward_ad.unpack_dual(output)
-        moved = torch.zeros_like(plain) if tangent is None else tangent.clone()
         for sampler, members in groups:
-            law = scatter(sampler, plain_scores[members], plain_weights[members], call.places(rows))
-            moved[members] += (law.mean - plain_weights[members]) @ plain_values[members]
-        outputs.append(forward_ad.make_dual(plain, moved))
+            law = scatter(sampler, scores[members], weights[members], call.places(rows))
+            weights[members] = law.mean
+        outputs.append(weights @ values)
     return torch.cat(outputs, dim=1)[None]

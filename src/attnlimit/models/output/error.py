@@ -13,10 +13,10 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.capture.encode import encode, unwrap
-from attnlimit.models.output.bias import bias_moved
+from attnlimit.models.output.bias import bias_distance, is_biased
 from attnlimit.models.output.heads import HeadErrors, head_errors
 from attnlimit.models.output.target import Output, choose_target
-from attnlimit.models.spend.assign import Samplers, Table, describe, sampler_table
+from attnlimit.models.spend.assign import Samplers, describe, sampler_table
 
 WORDS = {"kl": "KL", "cosine_loss": "1 - cosine", "squared_error": "squared error"}
 UNITS = {"kl": " nats", "cosine_loss": "", "squared_error": ""}
@@ -29,7 +29,8 @@ class OutputError:
     """Predicted distance between the outputs of the dense and of the thinned model.
 
     `contributions` adds up to `value`. The bias of all heads adds up before it is squared, so a
-    head's share of it may be negative: it undoes what others do.
+    head's share of it may be negative: it undoes what others do. Of samplers that draw nothing,
+    or do not make up for what they leave out, the bias is that of one pass with expected outputs.
     """
 
     sampler: str
@@ -152,18 +153,11 @@ def output_errors(
     )
     results = {}
     for index, (name, table) in enumerate(zip(samplers, tables, strict=True)):
-        bias = bias_moved(network, encoded, target, table) if _is_biased(table) else None
+        bias = None
+        if is_biased(table):
+            bias = bias_distance(network, encoded, target, found.probed.read, table)
         results[name] = _result(name, target.name, found, index, bias)
     return results
-
-
-def _is_biased(table: Table) -> bool:
-    """Whether some head leaves keys out without making up for them."""
-    return any(
-        sampler is not None and (sampler.draws == "nothing" or not sampler.weighted)
-        for row in table
-        for sampler in row
-    )
 
 
 def _result(
@@ -174,7 +168,7 @@ def _result(
     whole = found.bias[index].sum((0, 1))
     shared = scale * found.bias[index] * whole
     if exact_bias is not None:
-        # The probes see where the bias comes from, the tangent how large it is.
+        # The probes see where the bias comes from, the pass how large it is.
         seen = float((scale * whole**2).mean())
         shared = shared * (exact_bias / seen if seen > 0 else 0.0)
     by_probe = variance.sum((0, 1)) + (
@@ -183,12 +177,13 @@ def _result(
     value = float(by_probe.mean())
     rough = scale * float(found.rough[index].sum((0, 1)).mean())
     doubt = ""
-    if value > found.probed.limit:
+    noise = float(variance.sum((0, 1)).mean())
+    if noise > found.probed.limit:
         doubt = (
             f"beyond {found.probed.limit:.3g} thinned layers feed thinned layers, and more is lost "
             "than the second order says; measure it with try_samplers"
         )
-    elif rough > MAX_ROUGH * value:
+    elif rough > MAX_ROUGH * value > 0:
         doubt = (
             f"{100 * rough / value:.0f} % of it comes from queries whose sample is too small for "
             "first order; measure it with try_samplers"
@@ -199,8 +194,8 @@ def _result(
         measure=measure,
         value=value,
         stderr=float(by_probe.std(ddof=1) / np.sqrt(probes)) if probes > 1 else float("nan"),
-        variance=float(variance.sum((0, 1)).mean()),
-        bias=value - float(variance.sum((0, 1)).mean()),
+        variance=noise,
+        bias=value - noise,
         mean_keys=float(found.keys[index].mean()) / queries,
         mean_visible=found.visible / found.keys[index].size / queries,
         probes=probes,

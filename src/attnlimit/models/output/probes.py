@@ -36,6 +36,7 @@ class Probed:
     scale: float  # of E <g, e>^2
     limit: float  # of second order
     tokens: int
+    read: Tensor  # what the target takes from the dense model's output
 
 
 def probe(
@@ -78,7 +79,7 @@ def probe(
                 group = slice(number, min(number + GROUP, probes))
             scalar = target.probe(read, generator)
             torch.autograd.grad(scalar, root, retain_graph=number + 1 < probes)
-    return Probed(target.scale(read), target.limit(read), len(outputs.hidden))
+    return Probed(target.scale(read), target.limit(read), len(outputs.hidden), read.detach())
 
 
 @contextmanager

@@ -39,8 +39,8 @@ class Target(ABC):
         """Return the factor of E <g, e>^2."""
 
     @abstractmethod
-    def moved(self, read: Tensor, change: Tensor) -> float:
-        """Second-order distance when what was read changes by `change`."""
+    def distance(self, read: Tensor, other: Tensor) -> float:
+        """Distance of what another model gives from what was read."""
 
     @abstractmethod
     def limit(self, read: Tensor) -> float:
@@ -66,11 +66,9 @@ class NextToken(Target):
         """One half, for the mean over positions."""
         return 0.5 / len(read)
 
-    def moved(self, read: Tensor, change: Tensor) -> float:
-        """Half the variance of the logits' change under the model's own chances."""
-        chance = read.exp()
-        mean = (chance * change).sum(-1, keepdim=True)
-        return float(0.5 * (chance * (change - mean).square()).sum(-1).mean())
+    def distance(self, read: Tensor, other: Tensor) -> float:
+        """KL divergence, mean over positions."""
+        return max(0.0, float((read.exp() * (read - other)).sum(-1).mean()))
 
     def limit(self, read: Tensor) -> float:
         """A tenth of a nat."""
@@ -94,9 +92,9 @@ class EmbeddingAngle(Target):
         """1 - cos is |change across|^2 / (2 |embedding|^2)."""
         return 0.5 / float(read.detach().square().sum())
 
-    def moved(self, read: Tensor, change: Tensor) -> float:
-        """Half the squared angle."""
-        return self.scale(read) * float(_across(change, read).square().sum())
+    def distance(self, read: Tensor, other: Tensor) -> float:
+        """1 - cosine."""
+        return max(0.0, 1 - float(torch.cosine_similarity(read.double(), other.double(), dim=0)))
 
     def limit(self, read: Tensor) -> float:
         """1 - cos of 0.01, an angle of eight degrees."""
@@ -127,9 +125,9 @@ class Function(Target):
         """One."""
         return 1.0
 
-    def moved(self, read: Tensor, change: Tensor) -> float:
+    def distance(self, read: Tensor, other: Tensor) -> float:
         """The square."""
-        return float(change.square().sum())
+        return float((other - read).square().sum())
 
     def limit(self, read: Tensor) -> float:
         """A fiftieth of its own square, as of an embedding's."""

@@ -68,7 +68,9 @@ def shape_of(network: Any) -> tuple[int, int]:
 
 def describe(samplers: Samplers) -> str:
     """Return a few words for tables and pages."""
-    return samplers.name if isinstance(samplers, Sampler) else "one sampler a head"
+    if isinstance(samplers, Sampler):
+        return samplers.name
+    return "plan" if isinstance(samplers, HasSamplers) else "one sampler a head"
 
 
 def _place(place: Any) -> tuple[int, int]:

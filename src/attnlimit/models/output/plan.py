@@ -1,0 +1,268 @@
+"""What is the cheapest way to read that keeps the model's output? Planned on texts, for the next.
+
+Every head's predicted effect on the output is tabulated over sizes of one family of samplers, and
+sizes are chosen so that the whole stays within a target: one for the model, one a layer, or one a
+head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.models.capture.encode import Encoded, encode, unwrap
+from attnlimit.models.output.allocate import (
+    PER,
+    Choice,
+    Sized,
+    allocate,
+    cheapest_common,
+    interpolated,
+)
+from attnlimit.models.output.bias import bias_distance, is_biased
+from attnlimit.models.output.heads import HeadErrors, head_errors
+from attnlimit.models.output.planned import OutputPlan
+from attnlimit.models.output.target import Target, choose_target
+from attnlimit.models.spend.assign import Table, shape_of
+from attnlimit.samplers import Sampler, Threshold
+from attnlimit.samplers.base import check_sampler
+from attnlimit.samplers.spec import parse_sampler
+
+SIZES = 25
+FINER = 20
+SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 10.0, 10240.0
+TEXT_SPREAD = 0.25
+"""Standard deviation of the logarithm of the error between texts, before any is seen."""
+PRIOR_TEXTS = 3
+NINE_OF_TEN = 1.2816
+
+
+def plan_output(
+    model: Any,
+    texts: Any,
+    *,
+    kl: float | None = None,
+    perplexity: float | None = None,
+    cosine: float | None = None,
+    scheme: str | Sampler = "threshold",
+    per: str = "model",
+    cost: str = "read",
+    probes: int = 4,
+    margin: float | None = None,
+    seed: int = 0,
+    truncate: bool = False,
+) -> OutputPlan:
+    """Plan which keys to read so that a model's output stays within a target.
+
+    Parameters
+    ----------
+    model : LoadedModel or transformers model
+    texts : a text or a list of them
+        Strings, token ids or ready inputs, such as the model will read.
+    kl, perplexity, cosine : float
+        The target, one of them: KL of the next token in nats; the factor by which perplexity may
+        grow, such as 1.01, of a model whose chances are true (its logarithm is the KL); the cosine
+        that an encoder's embedding must keep, such as 0.999.
+    scheme : "threshold", a sampler, or its text
+        The family whose sizes are chosen; a sampler such as `al.Keep(al.TopK(32), sample=32)`
+        stands for all its sizes.
+    per : "model", "layer" or "head"
+        What has a size of its own.
+    cost : "read"
+        What is made small: the keys that are read.
+    probes : int
+        Backward passes for each text.
+    margin : float, optional
+        Factor kept between the predicted mean and the target. By default the spread between the
+        texts decides, so that nine texts of ten keep the target; one text has no spread, and the
+        target is met on it alone.
+    """
+    network, _ = unwrap(model)
+    goal = _goal(kl, perplexity, cosine)
+    target = choose_target(network, goal[0])
+    family = _family(scheme)
+    checks.one_of(per, PER, "per")
+    checks.one_of(cost, ("read",), "cost")
+    kept_back = None if margin is None else checks.positive(margin, "margin")
+    count = checks.count(probes, "probes", smallest=2)
+    root = checks.count(seed, "seed", smallest=0)
+    encoded = [encode(model, text, truncate=truncate) for text in _listed(texts)]
+    sizes, fine = _grids(family, min(len(one.positions) for one in encoded))
+    options: list[Sampler | None] = [_sized(family, size) for size in fine]
+    shape = shape_of(network)
+    coarse = [_table(np.zeros(shape, dtype=np.int64), [_sized(family, size)]) for size in sizes]
+    biased = is_biased(coarse[0])
+    found: list[HeadErrors] = []
+    tables: list[Sized] = []
+    for index, one in enumerate(encoded):
+        errors = head_errors(network, one, coarse, target, count, root + index)
+        tables.append(interpolated(errors, sizes, fine))
+        found.append(errors if biased else _without_output(errors))
+
+    def enough(choice: Choice) -> bool:
+        values = np.array([text.by_probe(choice).mean() for text in tables])
+        return _upper(values, kept_back) <= goal[1]
+
+    def choose() -> Choice:
+        if per == "model":
+            return cheapest_common(tables, enough)
+        return allocate(tables, per, enough)
+
+    options.append(None)
+    choice = choose()
+    if biased:
+        for _ in range(3):
+            tables = _corrected(network, encoded, target, found, tables, choice, options)
+            choice = choose()
+    return _planned(model, goal, family, per, choice, options, tables, found, encoded, count)
+
+
+def _planned(
+    model: Any,
+    goal: tuple[str, float],
+    family: Sampler,
+    per: str,
+    choice: Choice,
+    options: Sequence[Sampler | None],
+    tables: Sequence[Sized],
+    found: Sequence[HeadErrors],
+    encoded: Sequence[Encoded],
+    probes: int,
+) -> OutputPlan:
+    by_probe = np.array([text.by_probe(choice) for text in tables])
+    values = by_probe.mean(1)
+    layer, head = np.indices(choice.shape)
+    visible = [one.visible / one.keys[0].size / one.probed.tokens for one in found]
+    return OutputPlan(
+        measure={"kl": "kl", "cosine": "cosine_loss"}[goal[0]],
+        target=goal[1],
+        predicted=float(values.mean()),
+        stderr=float(np.sqrt((by_probe.var(1, ddof=1) / probes).sum()) / len(values)),
+        next_text=float(values.mean() * _next_factor(values)),
+        mean_keys=float(np.mean([text.mean_keys(choice) for text in tables])),
+        mean_visible=float(np.mean(visible)),
+        per=per,
+        scheme=type(family).__name__,
+        tokens=tuple(len(one.positions) for one in encoded),
+        probes=probes,
+        model=str(encoded[0].source.get("model", type(model).__name__)),
+        weights=str(encoded[0].source.get("weights", "")),
+        trusted=bool(values.mean() <= found[0].probed.limit),
+        heads=tuple(
+            tuple(options[index] for index in row)
+            for row in choice.tolist()
+        ),
+        contributions=np.mean([text.shares()[choice, layer, head] for text in tables], axis=0),
+        keys=np.mean([text.keys[choice, layer, head] for text in tables], axis=0),
+    )  # fmt: skip
+
+
+def _goal(kl: float | None, perplexity: float | None, cosine: float | None) -> tuple[str, float]:
+    """What is kept, and within what distance."""
+    given = {"kl": kl, "perplexity": perplexity, "cosine": cosine}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) != 1:
+        raise BadInput(
+            f"Give one target, kl=0.01, perplexity=1.01 or cosine=0.999; got {len(named)}."
+        )
+    value = checks.real_number(given[named[0]], named[0])
+    if named[0] == "kl":
+        if value <= 0:
+            raise BadInput(f"kl must be above 0, got {value:g}: only dense attention has no error.")
+        return "kl", value
+    if named[0] == "perplexity":
+        if value <= 1:
+            raise BadInput(
+                f"perplexity is the factor by which it may grow, above 1 like 1.01, got {value:g}."
+            )
+        return "kl", float(np.log(value))
+    if not 0 < value < 1:
+        raise BadInput(f"cosine must lie between 0 and 1, like 0.999, got {value:g}.")
+    return "cosine", 1 - value
+
+
+def _family(scheme: str | Sampler) -> Sampler:
+    if isinstance(scheme, str):
+        return Threshold(1.0) if scheme == "threshold" else parse_sampler(scheme)
+    family = check_sampler(scheme)
+    family.sized(2)  # says so if it has no sizes
+    return family
+
+
+def _listed(texts: Any) -> list[Any]:
+    """Several texts, or one."""
+    one = isinstance(texts, (str, Mapping, torch.Tensor)) or (
+        isinstance(texts, Sequence) and len(texts) > 0 and isinstance(texts[0], (int, np.integer))
+    )
+    listed = [texts] if one else list(texts)
+    if not listed:
+        raise BadInput("There are no texts to plan on; give at least one.")
+    return listed
+
+
+def _grids(family: Sampler, tokens: int) -> tuple[Array, Array]:
+    """Sizes that are tabulated, and the finer ones that are chosen from."""
+    if isinstance(family, Threshold):
+        sizes = np.geomspace(SMALLEST_THRESHOLD, LARGEST_THRESHOLD, SIZES)
+        fine = np.geomspace(SMALLEST_THRESHOLD, LARGEST_THRESHOLD, FINER * (SIZES - 1) + 1)
+        return sizes, np.array([float(f"{c:.4g}") for c in fine])
+    sizes, fine = (
+        np.unique(np.geomspace(2, tokens, number).round()) for number in (SIZES, FINER * SIZES)
+    )
+    return sizes, fine
+
+
+def _sized(family: Sampler, size: float) -> Sampler:
+    return Threshold(float(size)) if isinstance(family, Threshold) else family.sized(int(size))
+
+
+def _table(choice: Choice, options: Sequence[Sampler | None]) -> Table:
+    return [[options[index] for index in row] for row in choice.tolist()]
+
+
+def _without_output(errors: HeadErrors) -> HeadErrors:
+    """Let go of the dense model's output, which only biased samplers are compared with."""
+    return replace(errors, probed=replace(errors.probed, read=torch.empty(0)))
+
+
+def _corrected(
+    network: Any,
+    encoded: Sequence[Encoded],
+    target: Target,
+    found: Sequence[HeadErrors],
+    tables: Sequence[Sized],
+    choice: Choice,
+    options: Sequence[Sampler | None],
+) -> list[Sized]:
+    """Scale the squared bias that the probes see to what one pass gives at this choice."""
+    layer, head = np.indices(choice.shape)
+    corrected = []
+    for one, errors, table in zip(encoded, found, tables, strict=True):
+        whole = table.bias[choice, layer, head].sum((0, 1))
+        seen = table.scale * float((whole**2).mean())
+        exact = bias_distance(network, one, target, errors.probed.read, _table(choice, options))
+        factor = exact / seen if seen > 0 else table.bias_factor
+        corrected.append(replace(table, bias_factor=factor))
+    return corrected
+
+
+def _next_factor(values: Array) -> float:
+    """Factor over the mean that nine of ten next texts stay below, if logarithms are normal."""
+    seen = len(values)
+    spread = np.log(np.maximum(values, 1e-300)).var(ddof=1) if seen > 1 else 0.0
+    variance = ((seen - 1) * spread + PRIOR_TEXTS * TEXT_SPREAD**2) / (seen - 1 + PRIOR_TEXTS)
+    return float(np.exp(NINE_OF_TEN * np.sqrt(variance * (1 + 1 / seen))))
+
+
+def _upper(values: Array, margin: float | None) -> float:
+    """What is held below the target."""
+    if margin is not None:
+        return float(values.mean() * margin)
+    return float(values.mean() * (_next_factor(values) if len(values) > 1 else 1.0))
