@@ -1,11 +1,20 @@
 """Keep some keys, sample the rest: the exact error of any such scheme, before it is run.
 
-Key j is kept independently with probability p_j, with score weight e^{s_j} / p_j (weighted: the
-denominator is unbiased) or e^{s_j}; p_j = 1 for a sink, a window or a top key
-(docs/theory/schemes.md).
+Key j is kept independently with probability p_j, with score weight c_j = e^{s_j} / p_j (weighted:
+the denominator is unbiased) or e^{s_j}; p_j = 1 for a sink, a window or a top key. With
+w_j = t c_j and r_j = p_j e^{-w_j} / (1 - p_j + p_j e^{-w_j}), exactly
+
+    E Gamma~ - Gamma     = int sum_j c_j u_j r_j P(t) dt,   P(t) = prod_j (1 - p_j + p_j e^{-w_j}),
+    E |Gamma~ - Gamma|^2 = int t [ sum_j c_j^2 |u_j|^2 r_j (1-r_j) + |sum_j c_j u_j r_j|^2 ] P dt
+
+where u_j is the key's value less the output over all keys (docs/theory/schemes.md).
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,11 +23,20 @@ from torch import Tensor
 
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.theory.law.quadrature import check_weights
+from attnlimit.theory.law.quadrature import (
+    check_weights,
+    edge_weights,
+    lowest_alpha,
+    times_between,
+)
 from attnlimit.theory.law.sampled import SamplerLaw, by_blocks, checked
-from attnlimit.theory.law.thinning import TOLERANCE, thinned, vectors
 from attnlimit.theory.limit import check_match
 from attnlimit.tokens import Empirical, Tokens
+
+STEP = 0.5
+TOLERANCE = 1e-4
+_MARGIN = 9.5
+_DEPTH = 30.0
 
 
 def kept_error(
@@ -90,3 +108,83 @@ def chances(rows: Tensor, probabilities: ArrayLike | Tensor) -> Tensor:
             "with nothing kept there is no attention."
         )
     return keep
+
+
+Moments = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""From weights (m, N): sum_j first_j u_j, (..., m), and its square plus sum_j left_j |u_j|^2."""
+
+
+class Sums(NamedTuple):
+    """The integrals, queries last; complex where keys are marked."""
+
+    mse: Tensor
+    bias: Tensor
+    participation: Tensor
+    total: Tensor  # of the weights: one, but for errors of the quadrature
+
+
+def vectors(output: Tensor, values: Tensor) -> Moments:
+    """Moments for values (N, d_v) that all queries share, and their outputs (m, d_v)."""
+    distance = torch.cdist(output, values, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    extended = torch.cat([values, torch.ones_like(values[:, :1])], dim=1)
+
+    def moments(first: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+        sums = first @ extended.to(first.dtype)
+        pull = sums[:, :-1] - sums[:, -1:] * output
+        return pull.T, (left * distance).sum(-1) + (pull * pull).sum(-1)
+
+    return moments
+
+
+def scalars(output: Tensor, values: Tensor) -> Moments:
+    """Moments for numbers (..., m, N) of each query's own, and their means (..., m)."""
+    shift = values - output[..., None]
+    energy = shift.square()
+
+    def moments(first: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+        pull = (first * shift).sum(-1)
+        return pull, (left * energy).sum(-1) + pull * pull
+
+    return moments
+
+
+def thinned(
+    scores: Tensor, keep: Tensor, weighted: bool, moments: Moments, marks: Tensor | None = None
+) -> Sums:
+    """Integrals over t for queries whose scores are (m, N), keys kept with chances `keep`.
+
+    `weighted` divides the weight of a kept key by its chance. `marks` (m, N) on the unit circle
+    multiply the chance of each key to be there: E[f prod_j marks_j] over the kept keys.
+    """
+    log_weight = scores - torch.log(keep) if weighted else scores
+    log_weight = log_weight.masked_fill(keep == 0, -torch.inf)
+    # Divide by the expected denominator, so that all queries share their range of t.
+    centre = torch.logsumexp(log_weight + torch.log(keep), -1, keepdim=True)
+    cost = torch.exp(log_weight - centre)
+
+    def negligible(alpha: float) -> bool:
+        w = cost * math.exp(-alpha)
+        lost = torch.log1p(torch.expm1(-w).mul_(keep).clamp_min_(-1 + 1e-16)).sum(-1)
+        return float(lost.max()) < -_DEPTH or float(w.min()) > _DEPTH
+
+    times = times_between(_MARGIN, lowest_alpha(negligible, 0.0), STEP)
+    edges = edge_weights(len(times), STEP)
+    sure = keep == 1
+    found: tuple[Tensor, ...] = ()
+    for t, edge in zip(times.tolist(), edges.tolist(), strict=True):
+        w = cost * t
+        if marks is None:
+            gone = torch.expm1(-w).mul_(keep)  # p (e^-w - 1)
+            chance = STEP * torch.exp(torch.log1p(gone).sum(-1))
+            alive, factor = gone + keep, 1 + gone
+        else:
+            alive = keep * torch.exp(-w) * marks  # p z e^-w
+            factor = (1 - keep) + alive
+            chance = STEP * torch.prod(factor, -1)  # where it underflows, nothing is left
+        first = (alive / factor).masked_fill_(sure, 1.0).mul_(w)
+        second = first * w
+        pull, inner = moments(first, second - first * first)
+        linear = edge * chance
+        parts = chance * inner, linear * pull, chance * second.sum(-1), linear * first.sum(-1)
+        found = tuple(map(torch.add, found, parts)) if found else parts
+    return Sums(*found)

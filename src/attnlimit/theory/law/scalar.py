@@ -12,10 +12,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from attnlimit.theory.law.kept import chances
+from attnlimit.theory.law.kept import TOLERANCE, chances, scalars, thinned
 from attnlimit.theory.law.quadrature import check_weights
 from attnlimit.theory.law.sampled import by_blocks, checked
-from attnlimit.theory.law.thinning import TOLERANCE, scalars, thinned
 
 
 class ScalarLaw(NamedTuple):

@@ -2,7 +2,7 @@
 
 A uniform subset of m of the R keys that are not kept is independent keeping, conditioned on its
 size. With z = e^{i theta} marking each sampled key, E[f; size = m] is an average of e^{-im theta}
-E[f z^size] over the circle, and each of these is the product law of `attnlimit.theory.law.thinning`
+E[f z^size] over the circle, and each of these is the product law of `attnlimit.theory.law.kept`
 with p e^{-w} replaced by p z e^{-w} (docs/theory/schemes.md).
 """
 
@@ -17,9 +17,9 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
+from attnlimit.theory.law.kept import TOLERANCE, thinned, vectors
 from attnlimit.theory.law.quadrature import check_weights
 from attnlimit.theory.law.sampled import SamplerLaw, certain_law, checked
-from attnlimit.theory.law.thinning import TOLERANCE, thinned, vectors
 
 _SPREAD = 9.0  # deviations of the sample's size that the circle tells apart
 
