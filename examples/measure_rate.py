@@ -11,4 +11,4 @@ predicted = al.predict(head, tokens, "mean", n)
 frame = measured.to_frame()[["n", "root", "root_stderr"]]
 print(frame.assign(predicted=predicted.root).to_string(index=False))
 print(al.fit_rate(measured, predicted=predicted))
-print("variance reduction by controls:", measured.source["variance_reduction"].round(1))
+print("variance reduction by controls:", measured.diagnostics.variance_reduction.round(1))

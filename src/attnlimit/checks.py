@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, signature
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -106,6 +109,24 @@ def one_of(value: str, allowed: tuple[str, ...], name: str) -> str:
     if value not in allowed:
         raise BadInput(f"{name} must be one of {', '.join(allowed)}; got {value!r}.")
     return value
+
+
+def call_fits(
+    function: Callable[..., object], given: Sequence[object], named: Mapping[str, object], name: str
+) -> None:
+    """Raise unless `function` takes these arguments; the sentence names those that it takes.
+
+    The first parameter is what `name` says, and is left out of the sentence.
+    """
+    parameters = signature(function)
+    try:
+        parameters.bind(*given, **named)
+    except TypeError as error:
+        taken = list(parameters.parameters.values())[1:]
+        listed = ", ".join(
+            p.name if p.default is Parameter.empty else f"{p.name}={p.default!r}" for p in taken
+        )
+        raise BadInput(f"{name} takes {listed}: {error}.") from None
 
 
 def covariance_matrix(value: ArrayLike, name: str) -> Array:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,6 +12,32 @@ from attnlimit.checks import Array
 
 NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm", "uniform")
 """Statistics that are errors; every other one is a mean squared error."""
+
+
+def local_rate(n: NDArray[np.int64], root: Array) -> Array:
+    """-d log(root error) / d log n along the last axis: what a log-log fit around n measures.
+
+    NaN for a single n, or where an error is not positive.
+    """
+    if len(n) < 2 or not (root > 0).all():
+        return np.full(root.shape, np.nan)
+    return np.asarray(-np.gradient(np.log(root), np.log(n.astype(np.float64)), axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnostics:
+    """Where a curve comes from and how far to trust it; None where that does not apply."""
+
+    origin: str | None = None  # the head and its tokens, in words
+    layer: int | None = None  # of a captured head, as are the next two
+    head: int | None = None
+    tokens: int | None = None
+    horizon: float | None = None
+    reliable: NDArray[np.bool_] | None = None  # where a first-order expansion holds, at each n
+    variance_reduction: Array | None = None  # by control variates, at each n
+    largest_share: Array | None = None  # of the variance, that one draw carries, at each n
+    bias: Array | None = None  # E Gamma_n - Gamma, (len(n), d_v) or (len(n), queries, d_v)
+    bias_stderr: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +59,7 @@ class Curve:
     replicates: int | None = None
     rate: Array | None = None
     notes: tuple[str, ...] = ()
-    source: dict[str, Any] = field(default_factory=dict)
+    diagnostics: Diagnostics = Diagnostics()
 
     @property
     def root(self) -> Array:
@@ -52,21 +77,18 @@ class Curve:
 
     @property
     def local_rate(self) -> Array:
-        """-d log(root error) / d log n at each n: what a log-log fit around n measures."""
-        if self.rate is not None:
-            return self.rate
-        if len(self.n) < 2 or not (self.value > 0).all():
-            return np.full(len(self.n), np.nan)
-        return -np.gradient(np.log(self.root), np.log(self.n.astype(np.float64)))
+        """-d log(root error) / d log n at each n: theory's own, or that of the points."""
+        return local_rate(self.n, self.root) if self.rate is None else self.rate
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each n: statistic, value, stderr, root, local_rate, method."""
+        """One row for each n; `numerical_error` is NaN where none is stated."""
         return pd.DataFrame(
             {
                 "statistic": self.statistic,
                 "n": self.n,
                 "value": self.value,
                 "stderr": self.stderr,
+                "numerical_error": np.nan if self.numerical_error is None else self.numerical_error,
                 "root": self.root,
                 "root_stderr": self.root_stderr,
                 "local_rate": self.local_rate,
@@ -75,10 +97,8 @@ class Curve:
         )
 
     def __str__(self) -> str:
-        frame = self.to_frame()[["n", "value", "stderr", "root", "local_rate"]]
-        if self.numerical_error is not None:
-            frame = frame.rename(columns={"stderr": "numerical_error"})
-            frame["numerical_error"] = self.numerical_error
+        error = "stderr" if self.numerical_error is None else "numerical_error"
+        frame = self.to_frame()[["n", "value", error, "root", "local_rate"]]
         lines = [f"{self.statistic} against n ({self.method})"]
         lines.append(frame.to_string(index=False, float_format=lambda v: f"{v:.4g}"))
         lines.extend(f"note: {note}" for note in self.notes)

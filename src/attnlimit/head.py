@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import softmax
 
 from attnlimit import checks
 from attnlimit.checks import Array
@@ -106,10 +107,7 @@ class Head:
         means = np.empty_like(flat)
         rows = max(1, BLOCK_ENTRIES // len(y))
         for start in range(0, len(flat), rows):
-            scores = flat[start : start + rows] @ y.T
-            scores -= scores.max(axis=1, keepdims=True)
-            weights = np.exp(scores)
-            means[start : start + rows] = weights @ y / weights.sum(axis=1, keepdims=True)
+            means[start : start + rows] = softmax(flat[start : start + rows] @ y.T, axis=1) @ y
         return (means @ self.V.T).reshape(*tilts.shape[:-1], self.value_dim)
 
     def __repr__(self) -> str:

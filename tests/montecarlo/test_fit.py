@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 
 import attnlimit as al
-from attnlimit.curve import Curve
+from attnlimit.curve import Curve, Diagnostics
 
 N = np.array([100, 200, 400, 800, 1600])
 
 
-def curve(value, stderr, *, statistic="mean", replicates=50, covariance=None, source=None):
+def curve(value, stderr, *, statistic="mean", replicates=50, covariance=None, share=None):
     value = np.asarray(value, dtype=float)
     return Curve(
         statistic=statistic,
@@ -17,7 +17,7 @@ def curve(value, stderr, *, statistic="mean", replicates=50, covariance=None, so
         method="monte carlo",
         covariance=covariance,
         replicates=replicates,
-        source=source or {},
+        diagnostics=Diagnostics(largest_share=share),
     )
 
 
@@ -89,7 +89,7 @@ def test_a_theory_curve_of_another_grid_is_refused():
 
 def test_heavy_tails_are_marked():
     value = N**-1.0
-    heavy = curve(value, 0.05 * value, source={"largest_share": np.array([0.6])})
+    heavy = curve(value, 0.05 * value, share=np.array([0.6]))
     fit = al.fit_rate(heavy)
     assert fit.heavy_tailed
     assert "too short" in str(fit)

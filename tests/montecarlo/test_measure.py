@@ -19,7 +19,7 @@ def test_mean_agrees_with_the_two_query_law(H):
     measured = al.measure(head(H), LINE, "mean", n, 400, seed=3)
     predicted = al.predict(head(H), LINE, "mean", n)
     assert (np.abs(measured.value - predicted.value) < 4 * measured.stderr).all()
-    assert (measured.source["variance_reduction"] > 3).all()
+    assert (measured.diagnostics.variance_reduction > 3).all()
 
 
 def test_mean_covariance_is_reached_for_large_n():
@@ -37,8 +37,8 @@ def test_pointwise_agrees_with_the_exact_law(sigma):
     law = al.gaussian_law(sigma, n)
     expected = law.mse + law.participation
     assert (np.abs(measured.value - expected) < 4 * measured.stderr).all()
-    bias = measured.source["bias"][:, 0]
-    error = measured.source["bias_stderr"][:, 0]
+    bias = measured.diagnostics.bias[:, 0]
+    error = measured.diagnostics.bias_stderr[:, 0]
     assert (np.abs(bias[:, 0] - law.bias) < 4 * error[:, 0]).all()
     assert (np.abs(bias[:, 1]) < 4 * error[:, 1]).all()
 

@@ -22,7 +22,7 @@ def load(name):
 def test_laplace_past_its_bound_names_the_bound(scale):
     tokens, head = al.Laplace(2, scale), al.Head(np.eye(2))
     at_bound = np.array([0.0, 1 / scale])
-    named = f"1/scale = {1 / scale:g}"
+    named = f"past the bound {1 / scale:g}"
     for ask in (
         lambda x: tokens.cgf(x),
         lambda x: tokens.tilted_mean(x),

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnlimit as al
+import outside
 
 RNG = np.random.default_rng(11)
 SKEW = RNG.standard_normal((4, 4))
@@ -24,8 +25,9 @@ MEASURES = {
     "mixture": al.Mixture([0.3, 0.7], [al.Gaussian(dim=3), al.Sphere(3, 2.0)]),
     "empirical": al.Empirical(RNG.standard_normal((30, 3))),
     "weighted": al.Empirical(RNG.standard_normal((5, 2)), [0.1, 0.2, 0.3, 0.4, 0.0]),
+    **outside.MEASURES,
 }
-BOUNDED = [name for name in MEASURES if name not in ("gaussian", "laplace", "mixture")]
+BOUNDED = [name for name in MEASURES if name not in ("gaussian", "laplace", "mixture", "normal")]
 
 
 @st.composite
@@ -120,6 +122,30 @@ def test_unbounded_measures_have_no_extreme():
             tokens.extreme(np.ones(tokens.dim))
     flat = al.Gaussian(np.diag([1.0, 0.0]), mean=[1.0, 2.0])
     np.testing.assert_array_equal(flat.extreme([0, 1]), [1.0, 2.0])
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_what_a_measure_says_of_itself(name):
+    """Symmetry, atoms, reach and root, each against the measure's own points."""
+    tokens = MEASURES[name]
+    np.testing.assert_allclose(tokens.sqrt_cov() @ tokens.sqrt_cov(), tokens.cov(), atol=1e-12)
+    t = np.random.default_rng(1).standard_normal((5, tokens.dim)) / 3
+    if tokens.symmetric:
+        np.testing.assert_allclose(tokens.cgf(t), tokens.cgf(-t), atol=1e-12)
+    atoms = tokens.atoms()
+    if atoms is not None:
+        by_sum = np.log(np.exp(t @ atoms[0].T) @ atoms[1])
+        np.testing.assert_allclose(tokens.cgf(t), by_sum, atol=1e-12)
+    if tokens.tail.kind == "bounded":
+        matrix = np.random.default_rng(2).standard_normal((2, tokens.dim))
+        drawn = (tokens.sample(4000, 0) - tokens.mean()) @ matrix.T
+        furthest = np.linalg.norm(drawn, axis=1).max()
+        assert furthest <= tokens.reach(matrix) + 1e-9
+        assert tokens.reach(matrix) < 3 * furthest
+        assert tokens.reach(0 * matrix) == 0
+    else:
+        with pytest.raises(al.UnboundedSupport):
+            tokens.reach(np.eye(tokens.dim))
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3, 50, 384, 4096])

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.montecarlo.reference import limit_outputs
-from attnlimit.tokens import Gaussian, Tokens
+from attnlimit.theory.limit import limit
+from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.tokens.root import symmetric_root
 
 Mask = NDArray[np.bool_]
 
@@ -152,18 +153,18 @@ class GenericFeatures:
         exposed = ((tokens @ self.exposure) ** 2).sum(axis=1)
         standard = np.clip((exposed - self.scale[0]) / self.scale[1], -4, 4)[:, None]
         value = tokens @ self.head.V.T
-        limit = limit_outputs(self.head, self.tokens, tokens)
-        return np.stack([limit, value, standard * value, standard**2 * value], axis=1)
+        limits = limit(self.head, self.tokens)(tokens)
+        return np.stack([limits, value, standard * value, standard**2 * value], axis=1)
 
 
 def token_features(head: Head, tokens: Tokens) -> TokenFeatures:
     """Return the control features of a head with these tokens."""
-    if isinstance(tokens, Gaussian):
+    if isinstance(tokens.form, GaussianForm):
         return _gaussian(head, tokens)
     return _generic(head, tokens)
 
 
-def _gaussian(head: Head, tokens: Gaussian) -> GaussianFeatures:
+def _gaussian(head: Head, tokens: Tokens) -> GaussianFeatures:
     root = tokens.sqrt_cov()
     _, strengths, axes = np.linalg.svd(root @ head.A.T @ root)
     received = strengths**2 / (1 + strengths**2)
@@ -175,14 +176,14 @@ def _gaussian(head: Head, tokens: Gaussian) -> GaussianFeatures:
     back = np.linalg.pinv(frame)
     value = head.V @ frame
     damped = value / (1 + strengths**2)
-    limit = head.V @ tokens.cov() @ head.A @ frame
-    in_frame = [limit, value, damped, damped, value]
+    linear = head.V @ tokens.cov() @ head.A @ frame
+    in_frame = [linear, value, damped, damped, value]
     gram = np.empty((len(in_frame), len(in_frame)))
     for j, first in enumerate(in_frame):
         for k, second in enumerate(in_frame):
             left = 1 - exponents[j] - exponents[k]
             gram[j, k] = ((first * second).sum(axis=0) / left).sum() / np.sqrt(left).prod()
-    lengths = [value.T @ limit @ limit.T @ value, value.T @ value]
+    lengths = [value.T @ linear @ linear.T @ value, value.T @ value]
     moments = [_scalar_moments(a, metric) for a in exponents[1:] for metric in lengths]
     moments += [_scalar_moments(a, None) for a in exponents[2:]]
     first, second = np.array(moments).T
@@ -212,9 +213,7 @@ def _scalar_moments(exponent: Array, metric: Array | None) -> tuple[float, float
 
 def _generic(head: Head, tokens: Tokens) -> GenericFeatures:
     points = tokens.points(POINTS)
-    second = points.T @ points / len(points)
-    values, vectors = np.linalg.eigh(second)
-    exposure = head.A @ (vectors * np.sqrt(np.maximum(values, 0)))
+    exposure = head.A @ symmetric_root(points.T @ points / len(points))
     exposed = ((points @ exposure) ** 2).sum(axis=1)
     scale = (float(exposed.mean()), float(max(exposed.std(), 1e-300)))
     none = np.zeros(0)

@@ -125,6 +125,10 @@ class CovarianceEstimator:
         second = prefix.outputs.transpose(1, 2) @ prefix.outputs / prefix.asked
         return second - mean[:, :, None] * mean[:, None, :] - self.covariance
 
+    def operator_norm(self, prefix: Prefix) -> Tensor:
+        """|Cov_n - Cov| as an operator, when every token is asked."""
+        return torch.linalg.matrix_norm(self.difference(prefix), 2)
+
     def square(self, prefix: Prefix) -> Tensor:
         """|Cov_n - Cov|_F^2, unbiased for q < n up to a part in q n."""
         if prefix.asked == prefix.n:

@@ -113,6 +113,7 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
         )
     if not np.isfinite(curve.value).all() or (curve.value <= 0).any():
         raise UnreliableFit("A rate needs positive, finite errors at every n.")
+    share = curve.diagnostics.largest_share
     covariance = np.diag(curve.stderr**2) if curve.covariance is None else curve.covariance
     measured = bool((curve.stderr > 0).all())
     if measured and (curve.stderr > curve.value / 2).any():
@@ -140,7 +141,7 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
         freedom=freedom,
         p_value=float(chi2.sf(chi_square, freedom)) if freedom else 1.0,
         predicted=_predicted(predicted, curve, solve[1]),
-        heavy_tailed=bool((np.asarray(curve.source.get("largest_share", 0.0)) > HEAVY_SHARE).any()),
+        heavy_tailed=share is not None and bool((share > HEAVY_SHARE).any()),
         n_range=(int(curve.n[0]), int(curve.n[-1])),
         bootstrap=_bootstrap(curve, covariance, half, solve[1]),
     )

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
-from attnlimit.montecarlo.reference import is_symmetric, limit_outputs
-from attnlimit.tokens import Gaussian, Tokens
+from attnlimit.theory.limit import limit
+from attnlimit.tokens import GaussianForm, Tokens
 
 BATCH_TOKENS = 1 << 21
 MAX_BATCH = 64
@@ -35,7 +35,7 @@ def pointwise_errors(
     tokens each query comes with its opposite, whose error has the same law mirrored: keys of both
     tails then serve, and the noise of the bias that is even in the keys cancels.
     """
-    mirrored = is_symmetric(tokens)
+    mirrored = tokens.symmetric
     squares, errors = [], []
     for keys, rngs in _draws(tokens, int(n[-1]), replicates, seed):
         if x is None:
@@ -45,7 +45,7 @@ def pointwise_errors(
         count = queries.shape[1]
         if mirrored:
             queries = np.concatenate([queries, -queries], axis=1)
-        error = _outputs(head, queries, keys, n) - limit_outputs(head, tokens, queries)[:, None]
+        error = _outputs(head, queries, keys, n) - limit(head, tokens)(queries)[:, None]
         squares.append((error**2).sum(axis=-1).mean(axis=-1))
         if mirrored:
             error = (error[:, :, :count] - error[:, :, count:]) / 2
@@ -79,12 +79,12 @@ def query_rule(tokens: Tokens) -> tuple[Array, Array]:
     The trapezoid rule out to seven deviations for one normal coordinate, where rare queries matter
     past the horizon 1; else quasi-random tokens, with their opposites when they are symmetric.
     """
-    if isinstance(tokens, Gaussian) and tokens.dim == 1:
+    if isinstance(tokens.form, GaussianForm) and tokens.dim == 1:
         nodes = np.linspace(-7, 7, LINE_POINTS)
         weights = np.exp(-(nodes**2) / 2)
         return tokens.mean() + nodes[:, None] * tokens.sqrt_cov()[0, 0], weights / weights.sum()
     points = tokens.points(LAW_POINTS)
-    if is_symmetric(tokens):
+    if tokens.symmetric:
         points = np.concatenate([points, -points])
     return points, np.full(len(points), 1 / len(points))
 

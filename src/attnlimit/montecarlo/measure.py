@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.curve import Curve
+from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.montecarlo.estimators import NORMS, SQUARED
 from attnlimit.montecarlo.independent import integrated_errors, pointwise_errors
-from attnlimit.montecarlo.reference import Moment, limit_outputs, limit_reference
+from attnlimit.montecarlo.reference import Moment, limit_reference
 from attnlimit.montecarlo.summary import Summary, summarise
 from attnlimit.montecarlo.supremum import supremum_errors
 from attnlimit.montecarlo.sweep import Samples, sweep
+from attnlimit.samplers import Sampler
+from attnlimit.theory.limit import check_ball, check_limit, check_match
 from attnlimit.tokens import Tokens
 
 STATISTICS = (*SQUARED, *NORMS, "pointwise", "uniform")
@@ -28,13 +31,56 @@ HEAVY_SHARE = 0.25
 class MeasuresItself(Protocol):
     """Anything that can measure its own curve, such as a captured model."""
 
-    def measure_curve(self, statistic: str, n: ArrayLike, **options: Any) -> Curve:
-        """The measured curve of a statistic."""
+    def measure_curve(
+        self,
+        statistic: str,
+        n: ArrayLike | None = None,
+        replicates: int = 500,
+        seed: int = 0,
+        *,
+        layer: int = 0,
+        head: int = 0,
+        sampler: Sampler | None = None,
+    ) -> Curve:
+        """The measured curve of a statistic of one head."""
         ...
 
 
+@overload
+def measure(
+    head: Head,
+    /,
+    tokens: Tokens,
+    statistic: str,
+    n: ArrayLike,
+    replicates: int,
+    seed: int = 0,
+    *,
+    x: ArrayLike | None = None,
+    radius: float | None = None,
+    moment: Moment | None = None,
+    queries: int | str | None = None,
+    control: bool = True,
+) -> Curve: ...
+
+
+@overload
+def measure(
+    capture: MeasuresItself,
+    /,
+    statistic: str,
+    n: ArrayLike | None = None,
+    replicates: int = 500,
+    seed: int = 0,
+    *,
+    layer: int = 0,
+    head: int = 0,
+    sampler: Sampler | None = None,
+) -> Curve: ...
+
+
 # The first argument is positional, so that a captured model can have an option called head.
-def measure(head: Head | MeasuresItself, /, *arguments: Any, **options: Any) -> Curve:
+def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) -> Curve:
     """Measure a statistic: `measure(head, tokens, statistic, n, replicates, seed=0)`.
 
     Parameters
@@ -55,7 +101,7 @@ def measure(head: Head | MeasuresItself, /, *arguments: Any, **options: Any) -> 
     seed : int
         The same seed gives the same draws for every head and statistic.
     x : (m, d) array, optional
-        Queries of "pointwise"; the tokens' law by default. The bias at each is in `source`.
+        Queries of "pointwise"; the tokens' law by default. The bias at each is in `diagnostics`.
     radius : float, optional
         Radius of the ball of "uniform".
     moment : callable, optional
@@ -70,22 +116,25 @@ def measure(head: Head | MeasuresItself, /, *arguments: Any, **options: Any) -> 
     Returns
     -------
     Curve
-        With standard errors and their joint covariance over n. `source` has the variance
-        reduction of the controls and the share of the variance that the largest draw carries.
+        With standard errors and their joint covariance over n. `diagnostics` has the
+        variance reduction of the controls and the share of the variance of the largest draw.
 
     Raises
     ------
     NoLimitError
-        If the tokens have no infinite-token limit to compare with.
+        If the tokens have no infinite-token limit to compare with; BadInput if it is not known.
     """
-    if isinstance(head, Head):
-        return _measure_head(head, *arguments, **options)
-    if isinstance(head, MeasuresItself):
-        return head.measure_curve(*arguments, **options)
-    raise BadInput(f"measure needs a Head or a captured model first, got {type(head).__name__}.")
+    if isinstance(subject, Head):
+        checks.call_fits(measure_head, (subject, *arguments), options, "measure of a head")
+        return measure_head(subject, *arguments, **options)
+    if isinstance(subject, MeasuresItself):
+        asked = (subject, *arguments)
+        checks.call_fits(MeasuresItself.measure_curve, asked, options, "measure of a capture")
+        return subject.measure_curve(*arguments, **options)
+    raise BadInput(f"measure needs a Head or a captured model first, got {type(subject).__name__}.")
 
 
-def _measure_head(
+def measure_head(
     head: Head,
     tokens: Tokens,
     statistic: str,
@@ -99,13 +148,14 @@ def _measure_head(
     queries: int | str | None = None,
     control: bool = True,
 ) -> Curve:
+    """`measure` for a head and the measure of its tokens."""
     if not isinstance(tokens, Tokens):
         raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
     checks.one_of(statistic, STATISTICS, "statistic")
     grid = _grid(n)
     draws = checks.count(replicates, "replicates", smallest=2)
     root = np.random.SeedSequence(checks.count(seed, "seed", smallest=0))
-    _check_dimensions(head, tokens)
+    check_match(head, tokens, self_attention=True)
     if (moment is None) == (statistic == "moment"):
         raise BadInput("give moment, a function of the outputs, with the statistic 'moment' only.")
     if (radius is None) == (statistic == "uniform"):
@@ -116,6 +166,7 @@ def _measure_head(
         return _pointwise(head, tokens, x, grid, draws, root)
     if statistic == "uniform":
         return _uniform(head, tokens, checks.positive(radius, "radius"), grid, draws, root)
+    check_limit(head, tokens)
     if queries == "law":
         return _integrated(head, tokens, statistic, grid, draws, root)
     asked = _asked(queries, statistic)
@@ -141,14 +192,6 @@ def _grid(n: ArrayLike) -> NDArray[np.int64]:
     return grid
 
 
-def _check_dimensions(head: Head, tokens: Tokens) -> None:
-    if head.query_dim != tokens.dim or head.key_dim != tokens.dim:
-        raise BadInput(
-            f"the head takes queries of dimension {head.query_dim} and keys of dimension "
-            f"{head.key_dim}, but the tokens have dimension {tokens.dim}; they must agree."
-        )
-
-
 def _asked(queries: int | str | None, statistic: str) -> int | None:
     if queries is None and statistic in SQUARED:
         return None
@@ -168,15 +211,22 @@ def _pointwise(
     replicates: int,
     seed: np.random.SeedSequence,
 ) -> Curve:
-    points = None if x is None else np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
+    points = None
+    if x is None:
+        check_limit(head, tokens)
+    else:
+        points = np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
     squares, errors = pointwise_errors(head, tokens, points, n, replicates, seed)
     summary = summarise(Samples("pointwise", n, squares, []))
     curve = _curve("pointwise", n, squares, summary, [])
     if points is None:
         errors = errors.mean(axis=2)
-    curve.source["bias"] = errors.mean(axis=0)
-    curve.source["bias_stderr"] = errors.std(axis=0, ddof=1) / np.sqrt(replicates)
-    return curve
+    diagnostics = replace(
+        curve.diagnostics,
+        bias=errors.mean(axis=0),
+        bias_stderr=errors.std(axis=0, ddof=1) / np.sqrt(replicates),
+    )
+    return replace(curve, diagnostics=diagnostics)
 
 
 def _integrated(
@@ -205,11 +255,11 @@ def _uniform(
     replicates: int,
     seed: np.random.SeedSequence,
 ) -> Curve:
-    limit_outputs(head, tokens, radius * np.eye(head.query_dim))
+    check_ball(head, tokens, radius)
     values, shortfalls = supremum_errors(head, tokens, radius, n, replicates, seed)
     summary = summarise(Samples("uniform", n, values, []))
     curve = _curve("uniform", n, values, summary, [f"largest error over |x| <= {radius:g}"])
-    return Curve(**{**curve.__dict__, "numerical_error": shortfalls.mean(axis=0)})
+    return replace(curve, numerical_error=shortfalls.mean(axis=0))
 
 
 def _curve(
@@ -229,5 +279,5 @@ def _curve(
         covariance=summary.covariance,
         replicates=len(values),
         notes=tuple(notes),
-        source={"variance_reduction": summary.variance_reduction, "largest_share": share},
+        diagnostics=Diagnostics(variance_reduction=summary.variance_reduction, largest_share=share),
     )

@@ -9,7 +9,8 @@ import numpy as np
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.tokens import Ball, Cube, Gaussian, Laplace, Signs, Sphere, Tokens
+from attnlimit.theory.limit import limit
+from attnlimit.tokens import GaussianForm, Tokens
 
 POINTS = 1 << 14
 SCRAMBLES = 8
@@ -33,13 +34,6 @@ class Reference:
     method: str
 
 
-def is_symmetric(tokens: Tokens) -> bool:
-    """Whether y and -y have the same law."""
-    if isinstance(tokens, Gaussian):
-        return not tokens.mean().any()
-    return isinstance(tokens, (Sphere, Ball, Cube, Signs, Laplace))
-
-
 def limit_reference(head: Head, tokens: Tokens) -> Reference:
     """Mean and covariance of the limit output.
 
@@ -48,7 +42,7 @@ def limit_reference(head: Head, tokens: Tokens) -> Reference:
     quasi-Monte Carlo sum over scrambled Sobol points, whose scrambles give the error. The mean is
     zero for symmetric tokens.
     """
-    if isinstance(tokens, Gaussian):
+    if isinstance(tokens.form, GaussianForm):
         mean, cov = tokens.mean(), tokens.cov()
         linear = head.V @ cov @ head.A
         return Reference(
@@ -56,16 +50,16 @@ def limit_reference(head: Head, tokens: Tokens) -> Reference:
         )
     means, seconds = [], []
     for seed in range(SCRAMBLES):
-        outputs = limit_outputs(head, tokens, tokens.points(POINTS, seed))
+        outputs = limit(head, tokens)(tokens.points(POINTS, seed))
         means.append(outputs.mean(axis=0))
         seconds.append(outputs.T @ outputs / len(outputs))
-    mean = np.zeros(head.value_dim) if is_symmetric(tokens) else np.mean(means, axis=0)
+    mean = np.zeros(head.value_dim) if tokens.symmetric else np.mean(means, axis=0)
     covariances = [second - np.outer(mean, mean) for second in seconds]
     covariance = np.mean(covariances, axis=0)
     return Reference(
         mean,
         covariance,
-        0.0 if is_symmetric(tokens) else _scatter(means),
+        0.0 if tokens.symmetric else _scatter(means),
         _scatter(covariances),
         f"quasi-Monte Carlo over {SCRAMBLES} x {POINTS} queries of the exact limit map",
     )
@@ -75,14 +69,9 @@ def moment_reference(head: Head, tokens: Tokens, moment: Moment) -> tuple[Array,
     """Expectation of `moment` of the limit output, and the error of its quadrature."""
     values = []
     for seed in range(SCRAMBLES):
-        outputs = limit_outputs(head, tokens, tokens.points(POINTS, seed))
+        outputs = limit(head, tokens)(tokens.points(POINTS, seed))
         values.append(np.asarray(moment(outputs), dtype=np.float64).mean(axis=0))
     return np.mean(values, axis=0), _scatter(values)
-
-
-def limit_outputs(head: Head, tokens: Tokens, queries: Array) -> Array:
-    """The infinite-token output of each query: V grad K(A x)."""
-    return np.asarray(tokens.tilted_mean(head.tilts(queries)) @ head.V.T)
 
 
 def _scatter(estimates: list[Array]) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
@@ -61,10 +62,7 @@ def _squared_error(head: Head, tokens: Tokens, keys: Array) -> Objective:
 
     def objective(x: Array) -> tuple[Array, Array]:
         tilts = x @ head.A.T
-        scores = tilts @ keys.T
-        scores -= scores.max(axis=1, keepdims=True)
-        weights = np.exp(scores)
-        weights /= weights.sum(axis=1, keepdims=True)
+        weights = softmax(tilts @ keys.T, axis=1)
         mean = weights @ keys
         error = (mean - tokens.tilted_mean(tilts)) @ head.V.T
         along = error @ head.V

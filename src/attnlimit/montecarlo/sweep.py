@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -30,12 +31,11 @@ from attnlimit.montecarlo.estimators import (
 from attnlimit.montecarlo.reference import (
     Moment,
     Reference,
-    is_symmetric,
-    limit_outputs,
     limit_reference,
     moment_reference,
 )
-from attnlimit.tokens import Gaussian, Tokens
+from attnlimit.theory.limit import limit
+from attnlimit.tokens import GaussianForm, Tokens
 
 BATCH_PAIRS = 1 << 24
 MAX_BATCH = 32
@@ -58,13 +58,13 @@ class Samples:
     reference_error: float = 0.0
 
 
-def asked_queries(n: NDArray[np.int64], limit: int | None) -> list[int]:
-    """How many of the n tokens to ask as queries: `limit`, or about the most efficient number.
+def asked_queries(n: NDArray[np.int64], most: int | None) -> list[int]:
+    """How many of the n tokens to ask as queries: `most`, or about the most efficient number.
 
     Past a few thousand queries the noise is that of the keys, which more queries do not reduce.
     """
-    if limit is not None:
-        return [min(int(size), limit) for size in n]
+    if most is not None:
+        return [min(int(size), most) for size in n]
     return [min(int(size), max(2048, int(size) // 8)) for size in n]
 
 
@@ -89,10 +89,7 @@ def sweep(
         raise BadInput(f"sweep does not know the statistics {sorted(unknown)}.")
     reference = limit_reference(head, tokens)
     features = token_features(head, tokens)
-    target, target_error = np.zeros(0), 0.0
-    if moment is not None:
-        target, target_error = moment_reference(head, tokens, moment)
-    centred_gaussian = isinstance(tokens, Gaussian) and is_symmetric(tokens)
+    centred_gaussian = isinstance(tokens.form, GaussianForm) and tokens.symmetric
     covariance = covariance_estimator(
         reference,
         head.A,
@@ -100,6 +97,19 @@ def sweep(
         tokens.cov() if centred_gaussian else None,
         features.scalar_means,
     )
+    estimators: dict[str, Callable[[Prefix], Tensor]] = {
+        "mean": mean_square,
+        "mean_norm": mean_norm,
+        "covariance": covariance.square,
+        "covariance_norm": lambda prefix: covariance.square(prefix).clamp_min(0).sqrt(),
+        "covariance_operator_norm": covariance.operator_norm,
+    }
+    target_error = 0.0
+    if moment is not None:
+        target, target_error = moment_reference(head, tokens, moment)
+        estimators["moment"] = partial(
+            moment_square, moment=moment, centre=reference.mean, target=target
+        )
     asked = asked_queries(n, queries)
     collected: dict[str, list[list[Tensor]]] = {name: [] for name in [*statistics, "gram"]}
     controls: dict[str, list[list[Tensor]]] = {"mean": [], "covariance": []}
@@ -116,20 +126,7 @@ def sweep(
             head, tokens, n, asked, children[start : start + batch], reference, features
         ):
             for name in statistics:
-                if name == "mean":
-                    value = mean_square(prefix)
-                elif name == "mean_norm":
-                    value = mean_norm(prefix)
-                elif name == "covariance":
-                    value = covariance.square(prefix)
-                elif name == "covariance_norm":
-                    value = covariance.square(prefix).clamp_min(0).sqrt()
-                elif name == "covariance_operator_norm":
-                    value = torch.linalg.matrix_norm(covariance.difference(prefix), 2)
-                else:
-                    assert moment is not None
-                    value = moment_square(prefix, moment, reference.mean, target)
-                rows[name].append(value)
+                rows[name].append(estimators[name](prefix))
             if about_mean:
                 rows["gram"].append(mean_gram(prefix))
                 zeros["mean"].append(mean_zeros(prefix))
@@ -169,7 +166,7 @@ def _prefixes(
     drawn = np.stack([tokens.sample(largest, np.random.default_rng(seed)) for seed in seeds])
     keys = torch.from_numpy(drawn).float()
     tilts = torch.from_numpy(drawn[:, : asked[-1]] @ head.A.T).float()
-    limits = torch.from_numpy(limit_outputs(head, tokens, drawn[:, : asked[-1]]) - reference.mean)
+    limits = torch.from_numpy(limit(head, tokens)(drawn[:, : asked[-1]]) - reference.mean)
     value = torch.from_numpy(head.V.T.copy())
     mean = torch.from_numpy(reference.mean)
     sums = scalars = total = second = torch.zeros(())

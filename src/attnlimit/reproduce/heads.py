@@ -43,7 +43,7 @@ class Heads(EveryHead):
             part = pd.DataFrame({"statistic": name, "n": n} | values)
             if name == "mean":
                 delta = predict_capture(found, name, n, method="delta", **place)
-                part = part.assign(delta=delta.root, reliable=delta.source["reliable"])
+                part = part.assign(delta=delta.root, reliable=delta.diagnostics.reliable)
             parts.append(part)
         return pd.concat(parts, ignore_index=True)
 

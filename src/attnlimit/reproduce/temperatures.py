@@ -192,7 +192,7 @@ def _curve(curve: Curve, predicted: Array) -> pd.DataFrame:
             "measured": curve.root,
             "stderr": curve.root_stderr,
             "predicted": np.nan if law is None else law.root,
-            "variance_reduction": curve.source["variance_reduction"],
+            "variance_reduction": curve.diagnostics.variance_reduction,
             "slope": fit.beta,
             "slope_stderr": fit.stderr,
             "slope_predicted": np.nan if fit.predicted is None else fit.predicted,

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from attnlimit.checks import Array
-from attnlimit.errors import BadInput
+from attnlimit.errors import BadInput, NoLimitError
 from attnlimit.head import Head
-from attnlimit.tokens import Gaussian, Tokens
+from attnlimit.tokens import Tokens
 
 
 def limit(head: Head, tokens: Tokens) -> Callable[[ArrayLike], Array]:
@@ -29,16 +29,8 @@ def limit(head: Head, tokens: Tokens) -> Callable[[ArrayLike], Array]:
 def horizon(head: Head, tokens: Tokens) -> float:
     """H = |S^1/2 A S^1/2|_2, S the tokens' covariance; the mean's rate is 1/2 below H = 1."""
     check_match(head, tokens, self_attention=True)
-    root = sqrt_covariance(tokens)
+    root = tokens.sqrt_cov()
     return float(np.linalg.norm(root @ head.A @ root, 2))
-
-
-def sqrt_covariance(tokens: Tokens) -> Array:
-    """Symmetric square root of the tokens' covariance."""
-    if isinstance(tokens, Gaussian):
-        return tokens.sqrt_cov()
-    eigenvalues, eigenvectors = np.linalg.eigh(tokens.cov())
-    return (eigenvectors * np.sqrt(np.maximum(eigenvalues, 0))) @ eigenvectors.T
 
 
 def check_match(head: Head, tokens: Tokens, self_attention: bool = False) -> None:
@@ -52,4 +44,39 @@ def check_match(head: Head, tokens: Tokens, self_attention: bool = False) -> Non
         raise BadInput(
             f"here tokens are the queries too, but the head takes queries of dimension "
             f"{head.query_dim} (the columns of A) and the tokens have {tokens.dim}."
+        )
+
+
+def check_limit(head: Head, tokens: Tokens) -> None:
+    """Raise unless every token, as a query, is known to have an infinite-token limit."""
+    check_match(head, tokens, self_attention=True)
+    if tokens.tail.has_limit or not head.A.any():
+        return
+    _refuse_unknown(tokens)
+    raise NoLimitError(
+        f"{tokens!r} as queries reach every score, so a positive share of them lies past the bound "
+        f"{tokens.tail.rate:g} on a coordinate of A x where there is no limit: no curve, no rate; "
+        "ask at queries of your own with pointwise_error."
+    )
+
+
+def check_ball(head: Head, tokens: Tokens, radius: float) -> None:
+    """Raise unless every query |x| <= radius is known to have an infinite-token limit."""
+    check_match(head, tokens)
+    if tokens.tail.has_limit:
+        return
+    _refuse_unknown(tokens)
+    largest = radius * float(np.linalg.norm(head.A, axis=1).max())
+    if largest >= tokens.tail.rate:
+        raise NoLimitError(
+            f"{tokens!r} has no limit on the whole ball of radius {radius:g}: a coordinate of A x "
+            f"reaches {largest:.4g}, past the bound {tokens.tail.rate:g}."
+        )
+
+
+def _refuse_unknown(tokens: Tokens) -> None:
+    if tokens.tail.kind == "unknown":
+        raise BadInput(
+            f"the tail of {tokens!r} is not known, so neither is whether its queries have a limit; "
+            "override its `tail`, or ask at queries of your own with pointwise_error."
         )

@@ -15,8 +15,8 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import NotConverged
 from attnlimit.head import Head
-from attnlimit.theory.limit import check_match, limit
-from attnlimit.tokens import Empirical, Gaussian, Tokens
+from attnlimit.theory.limit import check_limit, check_match, limit
+from attnlimit.tokens import GaussianForm, Tokens
 
 _QUASI_POINTS = 4096
 _BLOCK = 1024
@@ -37,8 +37,8 @@ class WhitenedHead:
     values: Array  # (d_v, d): V S^1/2
 
     @staticmethod
-    def of(head: Head, tokens: Gaussian) -> WhitenedHead:
-        """Whiten `head` for these tokens, which are its queries too."""
+    def of(head: Head, tokens: Tokens) -> WhitenedHead:
+        """Whiten `head` for these Gaussian tokens, which are its queries too."""
         check_match(head, tokens, self_attention=True)
         root = tokens.sqrt_cov()
         return WhitenedHead(
@@ -65,24 +65,31 @@ class WhitenedHead:
 def mean_covariance(head: Head, tokens: Tokens) -> Array:
     """n times the covariance of the mean output for large n: Cov psi, of shape (d_v, d_v).
 
-    Closed form for Gaussian tokens, infinite at and past the horizon 1; sums for Empirical ones;
+    Closed form for Gaussian tokens, infinite at and past the horizon 1; sums for finitely many;
     a quasi-random rule, checked against a second one, for the others.
     """
-    check_match(head, tokens, self_attention=True)
-    if isinstance(tokens, Gaussian):
-        return _gaussian_mean_covariance(WhitenedHead.of(head, tokens))
-    if isinstance(tokens, Empirical):
-        psi = mean_influence(head, tokens, tokens.locations)
-        return (tokens.weights * psi.T) @ psi
+    return mean_covariance_with_error(head, tokens)[0]
+
+
+def mean_covariance_with_error(head: Head, tokens: Tokens) -> tuple[Array, float]:
+    """`mean_covariance`, and its numerical error relative to its largest entry."""
+    check_limit(head, tokens)
+    if isinstance(tokens.form, GaussianForm):
+        return _gaussian_mean_covariance(WhitenedHead.of(head, tokens)), 0.0
+    atoms = tokens.atoms()
+    if atoms is not None:
+        psi = mean_influence(head, tokens, atoms[0])
+        return (atoms[1] * psi.T) @ psi, 0.0
     first, second = (_quasi_mean_covariance(head, tokens, seed) for seed in (0, 1))
     gap = float(np.abs(first - second).max() / np.abs(first + second).max())
     if not gap < 0.05:
         raise NotConverged(
             f"the mean's covariance is carried by rare tokens here: two quasi-random rules of "
-            f"{_QUASI_POINTS} points differ by {200 * gap:.0f} %; use measure() instead.",
+            f"{_QUASI_POINTS} points differ by {200 * gap:.0f} %; use measure(head, tokens, "
+            "'mean', n, replicates).",
             reached=gap,
         )
-    return (first + second) / 2
+    return (first + second) / 2, gap
 
 
 def _gaussian_mean_covariance(white: WhitenedHead) -> Array:
@@ -109,9 +116,9 @@ def _gaussian_mean_covariance(white: WhitenedHead) -> Array:
 
 def mean_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
     """psi(y) = Gamma(y) - E Gamma + E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))], one row a token."""
-    check_match(head, tokens, self_attention=True)
+    check_limit(head, tokens)
     points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
-    if isinstance(tokens, Gaussian):
+    if isinstance(tokens.form, GaussianForm):
         white = WhitenedHead.of(head, tokens)
         g = _whiten(tokens, points)
         gain, shrunk = _key_response(white, g)
@@ -133,9 +140,9 @@ def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
     psi_S(y) = (Gamma(y) - m)(Gamma(y) - m)' - S + 2 sym E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))
     (Gamma(x) - m)'], with m and S mean and covariance of the limit's outputs.
     """
-    check_match(head, tokens, self_attention=True)
+    check_limit(head, tokens)
     points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
-    if isinstance(tokens, Gaussian):
+    if isinstance(tokens.form, GaussianForm):
         white = WhitenedHead.of(head, tokens)
         g = _whiten(tokens, points)
         gain, shrunk = _key_response(white, g)
@@ -170,7 +177,7 @@ def quasi_covariance_influence(head: Head, tokens: Tokens, points: Array, seed: 
     return result + as_key + np.swapaxes(as_key, 1, 2)
 
 
-def _whiten(tokens: Gaussian, points: Array) -> Array:
+def _whiten(tokens: Tokens, points: Array) -> Array:
     return (points - tokens.mean()) @ np.linalg.pinv(tokens.sqrt_cov())
 
 
@@ -185,9 +192,8 @@ def _key_response(white: WhitenedHead, g: Array) -> tuple[Array, Array]:
 
 def _rule(tokens: Tokens, seed: int) -> tuple[Array, Array]:
     """Points and weights that stand for the tokens: themselves, or a quasi-random rule."""
-    if isinstance(tokens, Empirical):
-        return tokens.locations, tokens.weights
-    return tokens.points(_QUASI_POINTS, seed), np.full(_QUASI_POINTS, 1 / _QUASI_POINTS)
+    uniform = np.full(_QUASI_POINTS, 1 / _QUASI_POINTS)
+    return tokens.atoms() or (tokens.points(_QUASI_POINTS, seed), uniform)
 
 
 def _reweighted(
@@ -211,7 +217,7 @@ def check_reach(tokens: Tokens, tilts: Array, points: Array, weights: Array) -> 
         raise NotConverged(
             f"attention is too sharp for {len(points)} quasi-random tokens: they carry "
             f"{float(np.median(seen)):.2g} of the weight of a typical query instead of 1; "
-            "use measure instead.",
+            "use measure(head, tokens, statistic, n, replicates).",
             reached=typical,
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,33 +13,66 @@ from threadpoolctl import threadpool_limits
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.curve import Curve
+from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
+from attnlimit.samplers import Sampler
+from attnlimit.theory.delta import delta_variance
 from attnlimit.theory.law.average import average_pointwise_error
-from attnlimit.theory.limit import check_match
 from attnlimit.theory.pairs.covariance.gaussian import covariance_error
 from attnlimit.theory.pairs.covariance.population import population_covariance_error
 from attnlimit.theory.pairs.covariance.sphere import sphere_covariance_error
 from attnlimit.theory.pairs.mean import mean_error
 from attnlimit.theory.pairs.population import MeanError
-from attnlimit.theory.rates import STATISTICS, rate
-from attnlimit.tokens import Gaussian, Sphere, Tokens
+from attnlimit.theory.rates import rate
+from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 
 _NEIGHBOUR = 1.25
+SPHERE_SHARE, RESPONSE_SHARE, FEW_SHARE = 0.35, 0.35, 1.0
+"""How much of a fluctuation its first-order response can miss: of the sphere, of other tokens,
+and of fewer than a hundred of them (docs/theory/moments.md)."""
 
 
 @runtime_checkable
 class PredictsItself(Protocol):
     """Anything that can predict its own curve, such as a captured model."""
 
-    def predict_curve(self, statistic: str, n: ArrayLike, **options: Any) -> Curve:
-        """The predicted curve of a statistic."""
+    def predict_curve(
+        self,
+        statistic: str,
+        n: ArrayLike | None = None,
+        *,
+        layer: int = 0,
+        head: int = 0,
+        sampler: Sampler | None = None,
+        method: str = "exact",
+    ) -> Curve:
+        """The predicted curve of a statistic of one head."""
         ...
 
 
+@overload
+def predict(
+    head: Head, /, tokens: Tokens, statistic: str, n: ArrayLike, *, method: str = "exact"
+) -> Curve: ...
+
+
+@overload
+def predict(
+    capture: PredictsItself,
+    /,
+    statistic: str,
+    n: ArrayLike | None = None,
+    *,
+    layer: int = 0,
+    head: int = 0,
+    sampler: Sampler | None = None,
+    method: str = "exact",
+) -> Curve: ...
+
+
 # The first argument is positional, so that a captured model can have an option called head.
-def predict(head: Head | PredictsItself, /, *arguments: Any, **options: Any) -> Curve:
+def predict(subject: Head | PredictsItself, /, *arguments: Any, **options: Any) -> Curve:
     """Theory's curve of a statistic against n: `predict(head, tokens, statistic, n)`.
 
     Parameters
@@ -53,48 +86,55 @@ def predict(head: Head | PredictsItself, /, *arguments: Any, **options: Any) -> 
         E|Cov_n - Cov|_F^2, of the output at an independent query E|Gamma_n(x) - Gamma(x)|^2.
     n : sequence of int
         Numbers of tokens, each at least 2.
+    method : {"exact", "delta"}
+        "exact" holds at every n; "delta" is the first-order expansion for large n, for "mean" and
+        "pointwise", which needs to know less about the tokens.
 
     Returns
     -------
     Curve
         With the local rate at each n, the method used and its own numerical error.
     """
-    if isinstance(head, Head):
-        return _predict_head(head, *arguments, **options)
-    if isinstance(head, PredictsItself):
-        return head.predict_curve(*arguments, **options)
-    raise BadInput(f"predict needs a Head or a captured model first, got {type(head).__name__}.")
+    if isinstance(subject, Head):
+        checks.call_fits(predict_head, (subject, *arguments), options, "predict of a head")
+        return predict_head(subject, *arguments, **options)
+    if isinstance(subject, PredictsItself):
+        asked = (subject, *arguments)
+        checks.call_fits(PredictsItself.predict_curve, asked, options, "predict of a capture")
+        return subject.predict_curve(*arguments, **options)
+    raise BadInput(f"predict needs a Head or a captured model first, got {type(subject).__name__}.")
 
 
-def _predict_head(head: Head, tokens: Tokens, statistic: str, n: ArrayLike) -> Curve:
+def predict_head(
+    head: Head, tokens: Tokens, statistic: str, n: ArrayLike, *, method: str = "exact"
+) -> Curve:
+    """`predict` for a head and the measure of its tokens."""
     if not isinstance(tokens, Tokens):
         raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
-    check_match(head, tokens, self_attention=True)
-    checks.one_of(statistic, STATISTICS, "statistic")
-    counts = np.atleast_1d(checks.token_counts(n))
-    evaluate, method = _METHODS[statistic](head, tokens)
-    # Pairs of queries run in threads, on small matrices: threads inside them would only compete.
-    with threadpool_limits(1, "blas"):
-        value, error, local = _smooth_in_n(counts, evaluate)
+    checks.one_of(method, ("exact", "delta"), "method")
     asymptotic = rate(head, tokens, statistic)
+    counts = np.atleast_1d(checks.token_counts(n))
     notes = [str(asymptotic)]
-    if statistic == "covariance" and not isinstance(tokens, Gaussian):
-        notes.append(
-            "the fluctuation is a first-order response: the root can be 15 % low, 30 % for n < 100"
-            if not isinstance(tokens, Sphere)
-            else "the bias is exact; the fluctuation is the delta method's, or where queries are "
-            "frozen an approximation: the root is then 2 % low in 50 dimensions, 15 % in 10"
-        )
+    if method == "delta":
+        variance, variance_error = delta_variance(head, tokens, statistic)
+        value, error = variance / counts, variance_error / counts
+        local, used = np.full(len(counts), 0.5), "delta method"
+        notes.append("first order in 1/n: right for large n only")
+    else:
+        evaluate, used = _METHODS[statistic](head, tokens)
+        # Pairs of queries run in threads, on small matrices: threads inside would only compete.
+        with threadpool_limits(1, "blas"):
+            value, error, local = _smooth_in_n(counts, evaluate)
     return Curve(
         statistic=statistic,
         n=counts,
         value=value,
         stderr=np.zeros(len(counts)),
-        method=method,
+        method=used,
         numerical_error=error,
         rate=local,
         notes=tuple(notes),
-        source={"head": repr(head), "tokens": repr(tokens), "horizon": asymptotic.horizon},
+        diagnostics=Diagnostics(origin=f"{head!r}, {tokens!r}", horizon=asymptotic.horizon),
     )
 
 
@@ -116,16 +156,21 @@ def _mean(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
 
 
 def _covariance(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
+    """Exact for the bias; where the fluctuation is a first-order response, its error says so."""
+    form = tokens.form
+
     def evaluate(n: NDArray[np.int64]) -> tuple[Array, Array]:
-        if isinstance(tokens, Gaussian):
+        if isinstance(form, GaussianForm):
             mean = _mean_error(head, tokens, tuple(n.tolist()))
             found = covariance_error(head, tokens, n, mean)
-        elif isinstance(tokens, Sphere) and tokens.dim > 1:
+            return found.mse, found.numerical_error
+        if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim > 1:
             mean = _mean_error(head, tokens, tuple(n.tolist()))
-            found = sphere_covariance_error(head, tokens, n, mean)
-        else:
-            found = population_covariance_error(head, tokens, n)
-        return found.mse, found.numerical_error
+            found = sphere_covariance_error(head, Sphere(tokens.dim, form.radius), n, mean)
+            return found.mse, np.hypot(found.numerical_error, SPHERE_SHARE * found.fluctuation)
+        found = population_covariance_error(head, tokens, n)
+        share = np.where(n < 100, FEW_SHARE, RESPONSE_SHARE)
+        return found.mse, np.hypot(found.numerical_error, share * found.fluctuation)
 
     return evaluate, "exact bias, projected fluctuation"
 

@@ -8,10 +8,9 @@ import numpy as np
 import pandas as pd
 
 from attnlimit import checks
-from attnlimit.errors import NoLimitError
 from attnlimit.head import Head
-from attnlimit.theory.limit import check_match, horizon, sqrt_covariance
-from attnlimit.tokens import Gaussian, Laplace, Mixture, Tokens
+from attnlimit.theory.limit import check_limit, horizon
+from attnlimit.tokens import Tokens
 
 STATISTICS = ("mean", "covariance", "pointwise")
 
@@ -47,20 +46,17 @@ class Rate:
 def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
     """The asymptotic exponent of a statistic.
 
-    Bounded tokens always reach 1/2. Gaussian ones, and mixtures by their widest pair of
-    components, have beta = 1/2 below the horizon H = 1 and 1/(1 + H^2) beyond it; pointwise the
-    change is at H^2 = 1/2.
+    Bounded tokens always reach 1/2. Sub-Gaussian ones, by their widest pair of Gaussian parts,
+    have beta = 1/2 below the horizon H = 1 and 1/(1 + H^2) beyond it; pointwise the change is at
+    H^2 = 1/2. Where tails are heavier, or not known, there is no rate and the error says why.
     """
-    check_match(head, tokens, self_attention=True)
+    check_limit(head, tokens)
     checks.one_of(statistic, STATISTICS, "statistic")
-    if isinstance(tokens, Laplace) and np.any(head.A):
-        raise NoLimitError(
-            "Laplace tokens as queries reach every score, so a positive share of them lies past "
-            "the bound 1/scale where there is no limit: no rate exists."
-        )
-    width = _effective_horizon(head, tokens)
-    if width is None:
-        return Rate(statistic, 0.5, 0.5, 0.5, horizon(head, tokens), "parametric: bounded tokens")
+    roots = tokens.tail.roots
+    if not roots:
+        regime = "parametric: bounded tokens" if head.A.any() else "parametric: plain averages"
+        return Rate(statistic, 0.5, 0.5, 0.5, horizon(head, tokens), regime)
+    width = max(float(np.linalg.norm(k @ head.A @ q, 2)) for k in roots for q in roots)
     square = width**2
     if statistic == "pointwise":
         if square <= 0.5:
@@ -72,15 +68,3 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
         return Rate(statistic, 0.5, 0.5, 0.5, width, "parametric: horizon below 1")
     beta = 1 / (1 + square)
     return Rate(statistic, beta, 1 / (2 * square), beta, width, "heavy-tailed: horizon 1 or more")
-
-
-def _effective_horizon(head: Head, tokens: Tokens) -> float | None:
-    """The horizon that decides the tail; None if the tokens are bounded."""
-    if isinstance(tokens, Gaussian):
-        return horizon(head, tokens)
-    if isinstance(tokens, Mixture):
-        present = [c for w, c in zip(tokens.weights, tokens.components, strict=True) if w > 0]
-        wide = [sqrt_covariance(c) for c in present if isinstance(c, Gaussian)]
-        if wide:
-            return max(float(np.linalg.norm(k @ head.A @ q, 2)) for k in wide for q in wide)
-    return None

@@ -12,9 +12,9 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.theory.limit import check_match, sqrt_covariance
+from attnlimit.theory.limit import check_match
 from attnlimit.theory.quadratic_form import quadratic_form_cdf
-from attnlimit.tokens import Empirical, Gaussian, Tokens
+from attnlimit.tokens import GaussianForm, Tokens
 
 _SCRAMBLES = 8
 _POINTS = 1 << 12
@@ -60,7 +60,7 @@ def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:
     """Classify queries drawn from `tokens` by their score deviation, at each number of keys `n`.
 
     Gaussian tokens: from the exact distribution of sigma^2, a weighted sum of squared normals.
-    Empirical: by counting. Others: quasi-random queries, with their scatter as the error. The
+    Finitely many: by counting. Others: quasi-random queries, with their scatter as the error. The
     thresholds are those of Gaussian scores (the random energy model).
     """
     check_match(head, tokens, self_attention=True)
@@ -68,14 +68,15 @@ def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:
     if counts.ndim > 1:
         raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
     threshold = np.sqrt(2 * np.log(counts.astype(np.float64)))
-    root = sqrt_covariance(tokens) @ head.A
+    root = tokens.sqrt_cov() @ head.A
     edges = np.concatenate([threshold / 2, threshold])
-    if isinstance(tokens, Gaussian):
+    atoms = tokens.atoms()
+    if isinstance(tokens.form, GaussianForm):
         below, error = _gaussian(root, tokens, edges)
         method = "exact distribution"
-    elif isinstance(tokens, Empirical):
-        sigma = np.linalg.norm(tokens.locations @ root.T, axis=1)
-        below, error = (sigma[:, None] < edges).T @ tokens.weights, 0.0
+    elif atoms is not None:
+        sigma = np.linalg.norm(atoms[0] @ root.T, axis=1)
+        below, error = (sigma[:, None] < edges).T @ atoms[1], 0.0
         method = "all tokens"
     else:
         below, error = _quasi_random(root, tokens, edges)
@@ -94,7 +95,7 @@ def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:
     )
 
 
-def _gaussian(root: Array, tokens: Gaussian, edges: Array) -> tuple[Array, float]:
+def _gaussian(root: Array, tokens: Tokens, edges: Array) -> tuple[Array, float]:
     """sigma^2 = |root x|^2 for x = m + S^1/2 z: diagonalise, and the mean becomes shifts."""
     u, singular, _ = np.linalg.svd(root @ tokens.sqrt_cov())
     weights = np.zeros(len(u))

@@ -18,10 +18,10 @@ class Ball(Spherical):
         super().__init__(size, checks.positive(radius, "radius"), radial_dim=size + 2)
 
     @property
-    def _transport_dim(self) -> int:
+    def transport_dim(self) -> int:
         return self.dim + 1
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         normals = ndtri(uniforms[:, :-1])
         normals /= np.linalg.norm(normals, axis=1, keepdims=True)
         return self.radius * normals * uniforms[:, -1:] ** (1 / self.dim)

@@ -1,4 +1,4 @@
-"""What every token measure can say about itself."""
+"""What every token measure can say about itself: all that a law needs to know of it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from scipy.stats import qmc
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.errors import BadInput
+from attnlimit.errors import BadInput, UnboundedSupport
+from attnlimit.tokens.form import Form
+from attnlimit.tokens.root import symmetric_root
 from attnlimit.tokens.score_law import ScoreLaw
+from attnlimit.tokens.tail import BOUNDED, UNKNOWN, Tail
 
 
 class Tokens(ABC):
@@ -19,18 +22,11 @@ class Tokens(ABC):
 
     With K(t) = log E exp<t, y> its cumulant generating function (`cgf`), `tilted_mean` is its
     gradient and `tilted_cov` its Hessian: mean and covariance of the measure reweighted by
-    exp<t, y>. All three take a `t` with any leading batch axes.
+    exp<t, y>. All three take a `t` with any leading batch axes. A measure gives these, `extreme`,
+    `transport` and `dim`; the rest follows from them or says that it is not known.
     """
 
     dim: int
-
-    @abstractmethod
-    def mean(self) -> Array:
-        """Mean, of shape (d,)."""
-
-    @abstractmethod
-    def cov(self) -> Array:
-        """Covariance, of shape (d, d)."""
 
     @abstractmethod
     def cgf(self, t: ArrayLike) -> Array:
@@ -49,29 +45,87 @@ class Tokens(ABC):
         """The point of the support furthest along u; UnboundedSupport if there is none."""
 
     @abstractmethod
-    def _transport(self, uniforms: Array) -> Array:
-        """Map points of the unit cube, one row each, to tokens."""
+    def transport(self, uniforms: Array) -> Array:
+        """Map points of the unit cube of R^transport_dim, one row each, to tokens."""
 
     @property
-    def _transport_dim(self) -> int:
+    def transport_dim(self) -> int:
         """How many uniform numbers make one token."""
         return self.dim
+
+    def mean(self) -> Array:
+        """Mean, of shape (d,)."""
+        return self.tilted_mean(np.zeros(self.dim))
+
+    def cov(self) -> Array:
+        """Covariance, of shape (d, d)."""
+        return self.tilted_cov(np.zeros(self.dim))
+
+    def sqrt_cov(self) -> Array:
+        """Symmetric square root of the covariance."""
+        return symmetric_root(self.cov())
+
+    @property
+    def form(self) -> Form | None:
+        """The form of the measure, if laws exist for it alone; None for any other."""
+        return None
+
+    @property
+    def tail(self) -> Tail:
+        """How far tokens stray; "bounded" if every axis has its extremes, else not known."""
+        try:
+            self._extent(np.eye(self.dim))
+        except UnboundedSupport:
+            return UNKNOWN
+        return BOUNDED
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether y and -y are known to have the same law."""
+        return False
+
+    def atoms(self) -> tuple[Array, Array] | None:
+        """Points (N, d) and weights of a finite population; None if it is not finite."""
+        return None
+
+    def parts(self) -> tuple[tuple[float, Tokens], ...]:
+        """The measures that this is a mixture of, with their weights; itself, if it is none."""
+        return ((1.0, self),)
 
     def score_law(self, t: Array) -> ScoreLaw | None:
         """Law of the score <t, y> with the token's moments given it; None if it is not known."""
         return None
 
+    def reach(self, matrix: Array) -> float:
+        """An upper bound of |matrix (y - mean)| over the support; UnboundedSupport if none."""
+        rows = matrix[np.linalg.norm(matrix, axis=1) > 0]
+        if len(rows) == 0:
+            return 0.0
+        box, furthest = self._extent(np.eye(self.dim)), self._extent(rows)
+        return float(
+            min(
+                np.linalg.norm(box) * np.linalg.norm(matrix, 2),
+                np.linalg.norm(matrix, axis=0) @ box,
+                np.linalg.norm(furthest),
+            )
+        )
+
+    def _extent(self, u: Array) -> Array:
+        """Largest |<u, y - mean>| over the support, for each row of u."""
+        ends = [((self.extreme(v) - self.mean()) * v).sum(axis=-1) for v in (u, -u)]
+        return np.maximum(*ends)
+
     def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
         """Draw `n` tokens, of shape (n, d)."""
         size = checks.count(n, "n")
         generator = np.random.default_rng(rng)
-        return self._transport(generator.random((size, self._transport_dim)))
+        return self.transport(generator.random((size, self.transport_dim)))
 
     def points(self, count: int, seed: int = 0) -> Array:
         """`count` quasi-random tokens (scrambled Sobol): the same ones every time."""
-        sequence = qmc.Sobol(self._transport_dim, scramble=True, rng=np.random.default_rng(seed))
+        sequence = qmc.Sobol(self.transport_dim, scramble=True, rng=np.random.default_rng(seed))
         uniforms = sequence.random_base2(int(np.ceil(np.log2(max(count, 2)))))[:count]
-        return self._transport(np.clip(uniforms, 1e-12, 1 - 1e-12))
+        return self.transport(np.clip(uniforms, 1e-12, 1 - 1e-12))
 
     def _tilt(self, t: ArrayLike) -> Array:
         return checks.vectors(t, self.dim, "t")

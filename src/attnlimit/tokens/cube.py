@@ -7,11 +7,14 @@ from numpy.typing import ArrayLike
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.tokens.product import Numbers, Product
+from attnlimit.tokens.form import Numbers
+from attnlimit.tokens.product import Product
 
 
 class Cube(Product):
     """Tokens uniform in the cube [-half_width, half_width]^dim."""
+
+    edge = "flat"
 
     def __init__(self, dim: int, half_width: float = 1.0) -> None:
         super().__init__(dim)
@@ -53,11 +56,11 @@ class Cube(Product):
     def extreme(self, u: ArrayLike) -> Array:
         return self.half_width * np.sign(self._direction(u))
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         return self.half_width * (2 * uniforms - 1)
 
     @property
-    def score_reach(self) -> float:
+    def coordinate_reach(self) -> float:
         return self.half_width
 
     def __repr__(self) -> str:

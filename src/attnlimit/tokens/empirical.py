@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from attnlimit import checks
 from attnlimit.checks import Array
@@ -28,13 +28,6 @@ class Empirical(Tokens):
         with np.errstate(divide="ignore"):
             self._log_weights = np.log(self.weights)
 
-    def mean(self) -> Array:
-        return self.weights @ self.locations
-
-    def cov(self) -> Array:
-        centred = self.locations - self.mean()
-        return (self.weights * centred.T) @ centred
-
     def cgf(self, t: ArrayLike) -> Array:
         return np.asarray(logsumexp(self._scores(t), axis=-1))
 
@@ -57,13 +50,20 @@ class Empirical(Tokens):
         return self.locations[generator.choice(len(self.weights), size, p=self.weights)]
 
     @property
-    def _transport_dim(self) -> int:
+    def transport_dim(self) -> int:
         return 1
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         edges = np.cumsum(self.weights)
         index = np.searchsorted(edges / edges[-1], uniforms[:, 0], side="right")
         return self.locations[np.minimum(index, len(edges) - 1)]
+
+    def atoms(self) -> tuple[Array, Array]:
+        return self.locations, self.weights
+
+    def reach(self, matrix: Array) -> float:
+        present = self.locations[self.weights > 0] - self.mean()
+        return float(np.linalg.norm(present @ matrix.T, axis=1).max())
 
     def score_law(self, t: Array) -> ScoreLaw:
         present = self.weights > 0
@@ -74,8 +74,7 @@ class Empirical(Tokens):
         return self._tilt(t) @ self.locations.T + self._log_weights
 
     def _tilted_weights(self, t: ArrayLike) -> Array:
-        scores = self._scores(t)
-        return np.exp(scores - logsumexp(scores, axis=-1, keepdims=True))
+        return np.asarray(softmax(self._scores(t), axis=-1))
 
     def __repr__(self) -> str:
         return f"Empirical(size={len(self.weights)}, dim={self.dim})"

@@ -12,7 +12,10 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, UnboundedSupport
 from attnlimit.tokens.base import Tokens
+from attnlimit.tokens.form import GaussianForm
+from attnlimit.tokens.root import symmetric_root
 from attnlimit.tokens.score_law import ScoreLaw, standard_normal_grid
+from attnlimit.tokens.tail import Tail
 
 
 @lru_cache(maxsize=16)
@@ -53,8 +56,7 @@ class Gaussian(Tokens):
             self._mean = checks.real_array(mean, "mean", ndim=1)
             if len(self._mean) != self.dim:
                 raise BadInput(f"mean must have {self.dim} entries, got {len(self._mean)}.")
-        eigenvalues, eigenvectors = np.linalg.eigh(matrix)
-        self._sqrt = (eigenvectors * np.sqrt(np.maximum(eigenvalues, 0))) @ eigenvectors.T
+        self._sqrt = symmetric_root(matrix)
 
     def mean(self) -> Array:
         return self._mean.copy()
@@ -63,8 +65,19 @@ class Gaussian(Tokens):
         return self._cov.copy()
 
     def sqrt_cov(self) -> Array:
-        """Symmetric square root of the covariance."""
         return self._sqrt.copy()
+
+    @property
+    def form(self) -> GaussianForm:
+        return GaussianForm()
+
+    @property
+    def tail(self) -> Tail:
+        return Tail("sub-Gaussian", roots=(self._sqrt,))
+
+    @property
+    def symmetric(self) -> bool:
+        return not self._mean.any()
 
     def cgf(self, t: ArrayLike) -> Array:
         t = self._tilt(t)
@@ -90,7 +103,7 @@ class Gaussian(Tokens):
         normals = np.random.default_rng(rng).standard_normal((size, self.dim))
         return self._mean + normals @ self._sqrt
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         return self._mean + ndtri(uniforms) @ self._sqrt
 
     def score_law(self, t: Array) -> ScoreLaw:

@@ -8,7 +8,9 @@ from numpy.typing import ArrayLike
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import NoLimitError, UnboundedSupport
-from attnlimit.tokens.product import Numbers, Product
+from attnlimit.tokens.form import Numbers
+from attnlimit.tokens.product import Product
+from attnlimit.tokens.tail import Tail
 
 
 class Laplace(Product):
@@ -35,6 +37,10 @@ class Laplace(Product):
         self._direction(u)
         raise UnboundedSupport("Laplace tokens have no furthest point: the support is unbounded.")
 
+    @property
+    def tail(self) -> Tail:
+        return Tail("exponential", rate=1 / self.scale)
+
     def _tilt(self, t: ArrayLike) -> Array:
         tilt = super()._tilt(t)
         largest = float(np.abs(tilt).max(initial=0.0))
@@ -45,12 +51,12 @@ class Laplace(Product):
             )
         return tilt
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         centred = uniforms - 0.5
         return -self.scale * np.sign(centred) * np.log1p(-2 * np.abs(centred))
 
     @property
-    def score_reach(self) -> float:
+    def coordinate_reach(self) -> float:
         return 50 * self.scale
 
     def __repr__(self) -> str:

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import block_diag
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, UnboundedSupport
 from attnlimit.tokens.base import Tokens
 from attnlimit.tokens.score_law import ScoreLaw
+from attnlimit.tokens.tail import Tail, heaviest
 
 
 class Mixture(Tokens):
@@ -33,18 +34,25 @@ class Mixture(Tokens):
         with np.errstate(divide="ignore"):
             self._log_weights = np.log(self.weights)
 
-    def mean(self) -> Array:
-        return np.asarray(
-            sum(w * c.mean() for w, c in zip(self.weights, self.components, strict=True))
-        )
+    def parts(self) -> tuple[tuple[float, Tokens], ...]:
+        """The components that occur, mixtures among them taken apart."""
+        pairs = zip(self.weights.tolist(), self.components, strict=True)
+        return tuple((w * share, part) for w, c in pairs if w > 0 for share, part in c.parts())
 
-    def cov(self) -> Array:
+    @property
+    def tail(self) -> Tail:
+        return heaviest(part.tail for _, part in self.parts())
+
+    @property
+    def symmetric(self) -> bool:
+        return all(part.symmetric for _, part in self.parts())
+
+    def reach(self, matrix: Array) -> float:
         centre = self.mean()
-        total = np.zeros((self.dim, self.dim))
-        for weight, component in zip(self.weights, self.components, strict=True):
-            shift = component.mean() - centre
-            total += weight * (component.cov() + np.outer(shift, shift))
-        return total
+        return max(
+            float(np.linalg.norm(matrix @ (part.mean() - centre))) + part.reach(matrix)
+            for _, part in self.parts()
+        )
 
     def cgf(self, t: ArrayLike) -> Array:
         return np.asarray(logsumexp(self._log_masses(self._tilt(t)), axis=0))
@@ -63,9 +71,8 @@ class Mixture(Tokens):
 
     def extreme(self, u: ArrayLike) -> Array:
         u = self._direction(u)
-        present = [c for w, c in zip(self.weights, self.components, strict=True) if w > 0]
         try:
-            furthest = np.stack([component.extreme(u) for component in present])
+            furthest = np.stack([part.extreme(u) for _, part in self.parts()])
         except UnboundedSupport as error:
             raise UnboundedSupport(f"the mixture has an unbounded component: {error}") from None
         best = (furthest * u).sum(axis=-1).argmax(axis=0)
@@ -83,18 +90,18 @@ class Mixture(Tokens):
         return tokens
 
     @property
-    def _transport_dim(self) -> int:
-        return 1 + max(component._transport_dim for component in self.components)
+    def transport_dim(self) -> int:
+        return 1 + max(component.transport_dim for component in self.components)
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         edges = np.cumsum(self.weights)
         label = np.searchsorted(edges / edges[-1], uniforms[:, 0], side="right")
         tokens = np.empty((len(uniforms), self.dim))
         for k, component in enumerate(self.components):
             chosen = np.minimum(label, len(self.components) - 1) == k
             if chosen.any():
-                columns = slice(1, 1 + component._transport_dim)
-                tokens[chosen] = component._transport(uniforms[chosen, columns])
+                columns = slice(1, 1 + component.transport_dim)
+                tokens[chosen] = component.transport(uniforms[chosen, columns])
         return tokens
 
     def score_law(self, t: Array) -> ScoreLaw | None:
@@ -117,8 +124,7 @@ class Mixture(Tokens):
         return cgfs + self._log_weights.reshape(-1, *[1] * (cgfs.ndim - 1))
 
     def _shares(self, t: Array) -> Array:
-        log_masses = self._log_masses(t)
-        return np.exp(log_masses - logsumexp(log_masses, axis=0))
+        return np.asarray(softmax(self._log_masses(t), axis=0))
 
     def _means(self, t: Array) -> Array:
         return np.stack([component.tilted_mean(t) for component in self.components])

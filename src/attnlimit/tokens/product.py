@@ -7,19 +7,22 @@ the exact law of their scores needs (docs/theory/exact-law.md, independent coord
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.tokens.base import Tokens
-
-Numbers = NDArray[np.inexact]
+from attnlimit.tokens.form import IndependentForm, Numbers
 
 
 class Product(Tokens):
     """Independent, identically distributed, symmetric coordinates."""
+
+    edge: Literal["flat", "atom"] | None = None
+    symmetric = True
 
     def __init__(self, dim: int) -> None:
         self.dim = checks.count(dim, "dim")
@@ -36,12 +39,6 @@ class Product(Tokens):
     def coordinate_var(self, u: Numbers) -> Numbers:
         """Second derivative of `coordinate_cgf`."""
 
-    def mean(self) -> Array:
-        return np.zeros(self.dim)
-
-    def cov(self) -> Array:
-        return float(np.real(self.coordinate_var(np.zeros(1)))[0]) * np.eye(self.dim)
-
     def cgf(self, t: ArrayLike) -> Array:
         return np.asarray(self.coordinate_cgf(self._tilt(t)).sum(axis=-1))
 
@@ -52,6 +49,16 @@ class Product(Tokens):
         return np.real(self.coordinate_var(self._tilt(t)))[..., None] * np.eye(self.dim)
 
     @property
+    def form(self) -> IndependentForm:
+        return IndependentForm(
+            self.coordinate_cgf,
+            self.coordinate_mean,
+            self.coordinate_var,
+            self.coordinate_reach,
+            self.edge,
+        )
+
+    @property
     @abstractmethod
-    def score_reach(self) -> float:
+    def coordinate_reach(self) -> float:
         """Largest |coordinate| that matters: the support's edge, or where the tail is spent."""

@@ -7,11 +7,14 @@ from numpy.typing import ArrayLike
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.tokens.product import Numbers, Product
+from attnlimit.tokens.form import Numbers
+from attnlimit.tokens.product import Product
 
 
 class Signs(Product):
     """Tokens uniform on the vertices {-scale, scale}^dim."""
+
+    edge = "atom"
 
     def __init__(self, dim: int, scale: float = 1.0) -> None:
         super().__init__(dim)
@@ -41,11 +44,11 @@ class Signs(Product):
     def extreme(self, u: ArrayLike) -> Array:
         return self.scale * np.where(self._direction(u) < 0, -1.0, 1.0)
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         return self.scale * np.where(uniforms < 0.5, -1.0, 1.0)
 
     @property
-    def score_reach(self) -> float:
+    def coordinate_reach(self) -> float:
         return self.scale
 
     def __repr__(self) -> str:

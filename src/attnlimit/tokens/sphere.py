@@ -17,7 +17,7 @@ class Sphere(Spherical):
         size = checks.count(dim, "dim")
         super().__init__(size, checks.positive(radius, "radius"), radial_dim=size)
 
-    def _transport(self, uniforms: Array) -> Array:
+    def transport(self, uniforms: Array) -> Array:
         normals = ndtri(uniforms)
         return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
 
@@ -25,6 +25,11 @@ class Sphere(Spherical):
         size = checks.count(n, "n")
         normals = np.random.default_rng(rng).standard_normal((size, self.dim))
         return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
+
+    def atoms(self) -> tuple[Array, Array] | None:
+        if self.dim > 1:
+            return None
+        return self.radius * np.array([[-1.0], [1.0]]), np.array([0.5, 0.5])
 
     def __repr__(self) -> str:
         return f"Sphere(dim={self.dim}, radius={self.radius:g})"

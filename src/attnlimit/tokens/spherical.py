@@ -13,6 +13,7 @@ from scipy.special import gammaln
 from attnlimit.checks import Array
 from attnlimit.tokens.base import Tokens
 from attnlimit.tokens.bessel import bessel_ratio, bessel_ratio_slope, log_hypergeometric
+from attnlimit.tokens.form import SphericalForm
 from attnlimit.tokens.score_law import ScoreLaw, resolved_panels
 
 
@@ -24,6 +25,7 @@ class Spherical(Tokens):
     """
 
     radial_dim: int
+    symmetric = True
 
     def __init__(self, dim: int, radius: float, radial_dim: int) -> None:
         self.dim = dim
@@ -31,11 +33,12 @@ class Spherical(Tokens):
         self.radial_dim = radial_dim
         self._order = radial_dim / 2 - 1
 
-    def mean(self) -> Array:
-        return np.zeros(self.dim)
+    @property
+    def form(self) -> SphericalForm:
+        return SphericalForm(self.radius, self.radial_dim)
 
-    def cov(self) -> Array:
-        return self.radius**2 / self.radial_dim * np.eye(self.dim)
+    def reach(self, matrix: Array) -> float:
+        return self.radius * float(np.linalg.norm(matrix, 2))
 
     def cgf(self, t: ArrayLike) -> Array:
         return log_hypergeometric(self._order, self.radius * self._norm(self._tilt(t)))

@@ -109,7 +109,7 @@ def test_the_mean_of_a_causal_head(causal):
 
 
 def test_predict_and_measure_take_a_capture(cap):
-    assert al.predict(cap, "pointwise", [8], layer=1, head=2).source["head"] == 2
+    assert al.predict(cap, "pointwise", [8], layer=1, head=2).diagnostics.head == 2
     curve = al.measure(cap, "covariance_norm", [8, 16], replicates=50, layer=1, head=2)
     assert curve.replicates == 50
     assert (curve.value > 0).all()
@@ -117,7 +117,7 @@ def test_predict_and_measure_take_a_capture(cap):
 
 def test_the_delta_method_says_where_it_is_unreliable(cap):
     curve = predict_capture(cap, "mean", [4, 10**6], layer=1, head=8, method="delta")
-    assert curve.source["reliable"].tolist() == [False, True]
+    assert curve.diagnostics.reliable.tolist() == [False, True]
     assert "unreliable at n = 4" in curve.notes[0]
     point = predict_capture(cap, "pointwise", [10**6], layer=1, head=8, method="delta")
     exact = predict_capture(cap, "pointwise", [10**6], layer=1, head=8)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import attnlimit as al
+import outside
 from attnlimit.theory.law.quadrature import tabulate
 
 RNG = np.random.default_rng(3)
@@ -20,6 +21,8 @@ MEASURES = {
         [0.3, 0.7], [al.Gaussian(dim=3), al.Gaussian(dim=3, variance=0.2, mean=[1, 1, 0])]
     ),
     "empirical": al.Empirical(POINTS),
+    "known needle": outside.MEASURES["known needle"],
+    "normal": outside.MEASURES["normal"],
 }
 SCALES = (0.5, 3.0)
 SIZES = (4, 25)
@@ -51,7 +54,7 @@ def simulate(head, tokens, x, n, replicates, seed=0):
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", MEASURES)
 def test_exact_law_is_what_a_hundred_thousand_draws_give(name, scale, n):
-    """36 cases: error and bias within 4 standard errors."""
+    """44 cases: error and bias within 4 standard errors."""
     head, tokens, x = problem(name, scale)
     errors = simulate(head, tokens, x, n, 100_000)
     squares = (errors**2).sum(axis=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -9,7 +11,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.curve import Curve
+from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.delta import MAX_PARTICIPATION, MAX_SATURATION, head_expansion
@@ -197,8 +199,7 @@ def _delta(
         listed = ", ".join(map(str, counts[~reliable]))
         notes.append(f"the delta method is unreliable at n = {listed}: use method='exact'")
     curve = _theory(head, statistic, counts, value, "delta method", notes=tuple(notes))
-    curve.source["reliable"] = reliable
-    return curve
+    return replace(curve, diagnostics=replace(curve.diagnostics, reliable=reliable))
 
 
 def _query_variance(head: CapturedHead) -> float:
@@ -230,7 +231,7 @@ def _theory(
         method=method,
         numerical_error=error,
         notes=notes,
-        source={"layer": head.layer, "head": head.head, "tokens": len(head)},
+        diagnostics=Diagnostics(layer=head.layer, head=head.head, tokens=len(head)),
     )
 
 
@@ -253,5 +254,5 @@ def _measured(
         covariance=np.diag(variance),
         replicates=replicates,
         notes=notes,
-        source={"layer": head.layer, "head": head.head, "tokens": len(head)},
+        diagnostics=Diagnostics(layer=head.layer, head=head.head, tokens=len(head)),
     )

@@ -12,19 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from attnlimit.checks import Array
-from attnlimit.errors import BadInput, NoLimitError
+from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.tokens import (
-    Cube,
-    Empirical,
-    Gaussian,
-    Laplace,
-    Mixture,
-    Product,
-    Signs,
-    Spherical,
-    Tokens,
-)
+from attnlimit.theory.limit import check_ball
+from attnlimit.tokens import GaussianForm, IndependentForm, SphericalForm, Tokens
+from attnlimit.tokens.root import symmetric_root
 
 _INTERVALS = 512
 
@@ -86,7 +78,7 @@ class _Part:
     def reach(self, matrix: Array) -> float:
         """Sup |matrix (centre + bounded part)|."""
         centre = float(np.linalg.norm(matrix @ self.centre))
-        return centre if self.bounded is None else centre + support_reach(self.bounded, matrix)
+        return centre if self.bounded is None else centre + self.bounded.reach(matrix)
 
     def noise_radius(self, matrix: Array, level: float) -> float:
         """|matrix z| is below this for the Gaussian part z, but for probability e^-level."""
@@ -101,7 +93,7 @@ class _Part:
         if self.cov is None or len(envelope.parts) > 1:
             return min(plain, self.log_peak_cap)
         # One Gaussian: <t, y> - K(t) = sigma g - sigma^2/2 with |g| <= rho, sigma <= sigma(R).
-        root = _sqrt(self.cov) @ A
+        root = symmetric_root(self.cov) @ A
         score_std = R * float(np.linalg.norm(root, 2))
         rank = int(np.linalg.matrix_rank(root))
         rho = float(np.sqrt(rank + 2 * np.sqrt(rank * level) + 2 * level))
@@ -115,7 +107,7 @@ class _Part:
         """The tilt moves the Gaussian part by S t: ask how much of the radius is left."""
         if self.cov is None:
             return 0.0
-        root = _sqrt(self.cov) @ head.A
+        root = symmetric_root(self.cov) @ head.A
         rank = int(np.linalg.matrix_rank(root))
         whitened = (float(rank), float(rank), 1.0, radius * float(np.linalg.norm(root, 2)))
         total = _chi_tail(np.sqrt(rank + 2 * np.sqrt(rank * level) + 2 * level), *whitened)
@@ -128,59 +120,26 @@ class _Part:
 
 def envelope(head: Head, tokens: Tokens, radius: float) -> Envelope:
     """The envelope of a measure over |x| <= radius; BadInput for tokens with heavier tails."""
-    if isinstance(tokens, Laplace):
-        _refuse_laplace(head, tokens, radius)
-    parts = _parts(tokens, tokens.mean(), 1.0)
+    check_ball(head, tokens, radius)
+    origin = tokens.mean()
+    parts = tuple(_part(weight, part, origin) for weight, part in tokens.parts())
     if all(part.cov is None for part in parts):
         return _compact(head, tokens, radius, parts)
     return _sub_gaussian(head, radius, parts)
 
 
-def support_reach(tokens: Tokens, matrix: Array) -> float:
-    """Sup |matrix (y - mean)| over the support, or an upper bound of it."""
-    norm = float(np.linalg.norm(matrix, 2))
-    if isinstance(tokens, Spherical):
-        return tokens.radius * norm
-    if isinstance(tokens, (Cube, Signs)):
-        columns = float(np.linalg.norm(matrix, axis=0).sum())
-        rows = float(np.linalg.norm(np.abs(matrix).sum(axis=1)))
-        return tokens.score_reach * min(np.sqrt(tokens.dim) * norm, columns, rows)
-    if isinstance(tokens, Empirical):
-        present = tokens.locations[tokens.weights > 0] - tokens.mean()
-        return float(np.linalg.norm(present @ matrix.T, axis=1).max())
-    raise BadInput(
-        f"no uniform bound is known for {tokens!r}: it needs compact or sub-Gaussian tokens."
-    )
-
-
-def _refuse_laplace(head: Head, tokens: Laplace, radius: float) -> None:
-    largest = radius * float(np.linalg.norm(head.A, axis=1).max())
-    if largest >= 1 / tokens.scale:
-        raise NoLimitError(
-            f"Laplace tokens of scale {tokens.scale:g} have no limit on the whole ball of radius "
-            f"{radius:g}: a coordinate of A x reaches {largest:.4g}, past 1/scale = "
-            f"{1 / tokens.scale:g}."
-        )
-    raise BadInput(
-        "there is no uniform bound for Laplace tokens: their tails are heavier than Gaussian; "
-        "use compact tokens, Gaussian tokens or mixtures of them."
-    )
-
-
-def _parts(tokens: Tokens, origin: Array, weight: float) -> tuple[_Part, ...]:
-    if isinstance(tokens, Mixture):
-        pairs = zip(tokens.weights, tokens.components, strict=True)
-        return tuple(p for w, c in pairs if w > 0 for p in _parts(c, origin, weight * w))
+def _part(weight: float, tokens: Tokens, origin: Array) -> _Part:
     centre = tokens.mean() - origin
-    if isinstance(tokens, Gaussian):
-        return (_Part(centre, tokens.cov(), None, weight, np.inf),)
-    if isinstance(tokens, Laplace):
-        raise BadInput(
-            "there is no uniform bound for a mixture with Laplace tokens: their tails are heavier "
-            "than Gaussian."
-        )
-    support_reach(tokens, np.eye(tokens.dim)[:1])  # refuses measures it does not know
-    return (_Part(centre, None, tokens, weight, np.inf),)
+    if isinstance(tokens.form, GaussianForm):
+        return _Part(centre, tokens.cov(), None, weight, np.inf)
+    if tokens.tail.kind == "bounded":
+        return _Part(centre, None, tokens, weight, np.inf)
+    heavy = tokens.tail.kind == "exponential"
+    raise BadInput(
+        f"there is no uniform bound for {tokens!r}: its tail is "
+        f"{'heavier than Gaussian' if heavy else 'not that of a Gaussian form'}; use bounded "
+        "tokens, Gaussian tokens or mixtures of them."
+    )
 
 
 def _compact(head: Head, tokens: Tokens, radius: float, parts: tuple[_Part, ...]) -> Envelope:
@@ -188,8 +147,9 @@ def _compact(head: Head, tokens: Tokens, radius: float, parts: tuple[_Part, ...]
     slope = max(part.reach(head.A.T) for part in parts)
     score = radius * slope
     tilt = radius * float(np.linalg.norm(head.A, 2))
-    if isinstance(tokens, (Spherical, Cube, Signs)):
-        log_crowding, log_peak, variance, shift = _symmetric(tokens, tilt)
+    worst = _worst_tilt(tokens)
+    if worst is not None:
+        log_crowding, log_peak, variance, shift = _symmetric(tokens, *worst, tilt)
         log_crowding = min(log_crowding, 2 * float(np.logaddexp(score, -score) - np.log(2)))
         norm = float(np.linalg.norm(head.V, 2))
         limit_spread = min(value, norm * np.sqrt(variance))
@@ -218,14 +178,24 @@ def _compact(head: Head, tokens: Tokens, radius: float, parts: tuple[_Part, ...]
     )
 
 
-def _symmetric(tokens: Spherical | Product, tilt: float) -> tuple[float, float, float, float]:
-    """Log crowding, log peak, largest tilted variance, largest |grad K(2t) - grad K(t)|.
+def _worst_tilt(tokens: Tokens) -> tuple[int, float] | None:
+    """How many equal coordinates the worst tilt has, and how far tokens reach along each.
 
-    Sphere and ball: all are functions of |t|. Independent coordinates: sums over coordinates of
-    functions that are concave in t_i^2, so equal coordinates are the worst case.
+    Sphere and ball: everything is a function of |t|. Independent coordinates with an edge: sums
+    over coordinates of functions that are concave in t_i^2, so equal ones are the worst case.
     """
-    copies = tokens.dim if isinstance(tokens, Product) else 1
-    edge = tokens.score_reach if isinstance(tokens, Product) else tokens.radius
+    match tokens.form:
+        case SphericalForm(radius=radius):
+            return 1, radius
+        case IndependentForm(reach=reach, edge="flat" | "atom"):
+            return tokens.dim, reach
+    return None
+
+
+def _symmetric(
+    tokens: Tokens, copies: int, edge: float, tilt: float
+) -> tuple[float, float, float, float]:
+    """Log crowding, log peak, largest tilted variance, largest |grad K(2t) - grad K(t)|."""
     size = tilt / np.sqrt(copies)
     unit = np.eye(tokens.dim)[0]
     once, twice = float(tokens.cgf(size * unit)), float(tokens.cgf(2 * size * unit))
@@ -287,17 +257,12 @@ def _gap(part: _Part, other: _Part, matrix: Array) -> float:
     """Largest distance, after `matrix`, between the bounded parts of two components."""
     distance = float(np.linalg.norm(matrix @ (part.centre - other.centre)))
     for tokens in (part.bounded, other.bounded):
-        distance += 0.0 if tokens is None else support_reach(tokens, matrix)
+        distance += 0.0 if tokens is None else tokens.reach(matrix)
     return distance
 
 
 def _top(matrix: Array) -> float:
     return max(0.0, float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1]))
-
-
-def _sqrt(cov: Array) -> Array:
-    eigenvalues, eigenvectors = np.linalg.eigh(cov)
-    return (eigenvectors * np.sqrt(np.maximum(eigenvalues, 0))) @ eigenvectors.T
 
 
 def _spectrum(cov: Array) -> tuple[float, float, float]:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from attnlimit.checks import Array
 from attnlimit.errors import NoLimitError
 from attnlimit.head import Head
-from attnlimit.tokens import Gaussian, Tokens
+from attnlimit.tokens import GaussianForm, Tokens
 
 _DIRECTIONS = 8
 _STARTS = 4
@@ -55,9 +55,7 @@ def worst_query(head: Head, tokens: Tokens, radius: float) -> WorstQuery:
 
 
 def _directions(head: Head, tokens: Tokens) -> Array:
-    eigenvalues, eigenvectors = np.linalg.eigh(tokens.cov())
-    root = (eigenvectors * np.sqrt(np.maximum(eigenvalues, 0))) @ eigenvectors.T
-    scores = np.linalg.svd(root @ head.A, full_matrices=False)[2]
+    scores = np.linalg.svd(tokens.sqrt_cov() @ head.A, full_matrices=False)[2]
     values = np.linalg.svd(head.V @ tokens.cov() @ head.A, full_matrices=False)[2]
     plain = np.linalg.svd(head.A, full_matrices=False)[2]
     diagonal = np.ones((1, head.query_dim)) / np.sqrt(head.query_dim)
@@ -95,7 +93,7 @@ class _Objective:
         return values
 
     def gradient(self, x: Array) -> tuple[float, Array]:
-        if isinstance(self.tokens, Gaussian):
+        if isinstance(self.tokens.form, GaussianForm):
             cov = self.tokens.cov()
             score = self.head.A.T @ cov @ self.head.A
             value = self.head.V @ cov @ self.head.A

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
@@ -11,7 +13,7 @@ from attnlimit.head import Head
 from attnlimit.theory.law.gaussian import MAX_SIGMA, gaussian_law
 from attnlimit.theory.law.pointwise import pointwise_error
 from attnlimit.theory.moments import WhitenedHead
-from attnlimit.tokens import Empirical, Gaussian, Product, Tokens
+from attnlimit.tokens import GaussianForm, IndependentForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 _QUERIES = 8192
@@ -25,20 +27,30 @@ def average_pointwise_error(
     head: Head, tokens: Tokens, n: NDArray[np.int64]
 ) -> tuple[Array, Array]:
     """E|Gamma_n(x) - Gamma(x)|^2 over x ~ tokens, and the error of the average over queries."""
-    if isinstance(tokens, Gaussian):
+    if isinstance(tokens.form, GaussianForm):
         halves = [_gaussian(WhitenedHead.of(head, tokens), n, seed) for seed in (0, 1)]
         return (halves[0] + halves[1]) / 2, np.abs(halves[0] - halves[1]) / 2
-    if isinstance(tokens, Empirical):
-        count = len(tokens.weights)
-        rows = np.unique(np.linspace(0, count - 1, min(count, 4 * _EXACT_QUERIES)).astype(int))
-        share = tokens.weights[rows] / tokens.weights[rows].sum()
-        mse = pointwise_error(head, tokens, tokens.locations[rows], n).mse
-        average = share @ mse
-        spread = np.sqrt(share**2 @ (mse - average) ** 2)
-        return average, spread if len(rows) < count else np.zeros(len(n))
-    count = _SLOW_QUERIES if isinstance(tokens, Product) else _EXACT_QUERIES
-    mse = pointwise_error(head, tokens, tokens.points(count), n).mse
-    return mse.mean(axis=0), mse.std(axis=0) / np.sqrt(count)
+    return average_over_queries(tokens, lambda x: pointwise_error(head, tokens, x, n).mse)
+
+
+def average_over_queries(tokens: Tokens, at: Callable[[Array], Array]) -> tuple[Array, Array]:
+    """Average of at(queries), (m, ...), over queries drawn as tokens are, and its error.
+
+    All of few tokens, evenly spaced ones of many, quasi-random ones of a measure.
+    """
+    atoms = tokens.atoms()
+    if atoms is None:
+        slow = isinstance(tokens.form, IndependentForm)
+        values = at(tokens.points(_SLOW_QUERIES if slow else _EXACT_QUERIES))
+        return values.mean(axis=0), values.std(axis=0) / np.sqrt(len(values))
+    points, weights = atoms
+    count = len(weights)
+    rows = np.unique(np.linspace(0, count - 1, min(count, 4 * _EXACT_QUERIES)).astype(int))
+    share = weights[rows] / weights[rows].sum()
+    values = at(points[rows])
+    average = share @ values
+    spread = np.sqrt(share**2 @ (values - average) ** 2)
+    return average, spread if len(rows) < count else np.zeros_like(average)
 
 
 def _gaussian(white: WhitenedHead, n: NDArray[np.int64], seed: int) -> Array:

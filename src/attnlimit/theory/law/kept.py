@@ -31,7 +31,7 @@ from attnlimit.theory.law.quadrature import (
 )
 from attnlimit.theory.law.sampled import SamplerLaw, by_blocks, checked
 from attnlimit.theory.limit import check_match
-from attnlimit.tokens import Empirical, Tokens
+from attnlimit.tokens import Tokens
 
 STEP = 0.5
 TOLERANCE = 1e-4
@@ -57,12 +57,14 @@ def kept_error(
         Whether a kept key's weight is divided by its probability (an unbiased denominator).
     """
     check_match(head, tokens)
-    if not isinstance(tokens, Empirical):
+    atoms = tokens.atoms()
+    if atoms is None:
         raise BadInput(f"kept_error needs finitely many tokens (al.Empirical), got {tokens!r}.")
+    points, weights = atoms
     tilts = np.atleast_2d(head.tilts(x))
     with np.errstate(divide="ignore"):
-        scores = tilts @ tokens.locations.T + np.log(tokens.weights)
-    return kept_law(scores, tokens.locations @ head.V.T, probabilities, weighted=weighted)
+        scores = tilts @ points.T + np.log(weights)
+    return kept_law(scores, points @ head.V.T, probabilities, weighted=weighted)
 
 
 def kept_law(

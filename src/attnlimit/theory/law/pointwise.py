@@ -17,7 +17,7 @@ from attnlimit.theory.law.gaussian import MAX_SIGMA, gaussian_law
 from attnlimit.theory.law.product import tabulate_product
 from attnlimit.theory.law.quadrature import LaplaceTable, tabulate
 from attnlimit.theory.limit import check_match
-from attnlimit.tokens import Gaussian, Product, ScoreLaw, Tokens
+from attnlimit.tokens import GaussianForm, IndependentForm, ScoreLaw, Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ def pointwise_error(
     tokens.cgf(tilts)  # NoLimitError where the limit does not exist
     if method == "delta":
         return _delta(head, tokens, queries, counts, covariance)
-    if isinstance(tokens, Gaussian):
+    if isinstance(tokens.form, GaussianForm):
         return _exact_gaussian(head, tokens, tilts, counts, covariance)
     rows = [_exact_at(head, tokens, t, counts, covariance) for t in tilts]
     return PointwiseError(
@@ -112,7 +112,7 @@ def _delta(
 
 
 def _exact_gaussian(
-    head: Head, tokens: Gaussian, tilts: Array, n: NDArray[np.int64], covariance: bool
+    head: Head, tokens: Tokens, tilts: Array, n: NDArray[np.int64], covariance: bool
 ) -> PointwiseError:
     """E|Gamma_n - Gamma|^2 = f |V S^1/2 e|^2 + p (tr VSV' - |V S^1/2 e|^2), e the direction."""
     root = tokens.sqrt_cov()
@@ -148,18 +148,21 @@ def _exact_at(
     head: Head, tokens: Tokens, t: Array, n: NDArray[np.int64], covariance: bool
 ) -> tuple[Array, Array, Array, Array | None]:
     """Error, bias, participation and covariance at one query, for all n."""
-    if isinstance(tokens, Product):
+    form = tokens.form
+    if isinstance(form, IndependentForm):
         if covariance:
             raise BadInput(
                 "the exact covariance is not available for tokens with independent coordinates; "
-                'ask for covariance=False, or method="delta".'
+                'use covariance=False, or pointwise_error with method="delta".'
             )
-        return *_integrate(tabulate_product(tokens, t, head.V, n), np.eye(head.value_dim), n), None
+        return *_integrate(
+            tabulate_product(tokens, form, t, head.V, n), np.eye(head.value_dim), n
+        ), None
     law = tokens.score_law(t)
     if law is None:
         raise BadInput(
-            f"{tokens!r} does not know the law of its scores, so there is no exact law; "
-            'use method="delta".'
+            f"{tokens!r} does not know the law of its scores, so there is no exact law; give it a "
+            '`score_law`, or use predict or pointwise_error with method="delta".'
         )
     return integrate_score_law(law, head.V, tokens.tilted_mean(t) @ head.V.T, n, covariance)
 

@@ -16,7 +16,7 @@ from scipy.special import loggamma
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, NoLimitError
 from attnlimit.theory.law.quadrature import EXACT, LaplaceTable, log_phi
-from attnlimit.tokens import Product
+from attnlimit.tokens import IndependentForm, Tokens
 
 _LINES = (-12.0, -6.0, -3.0, -1.5, -0.75, -0.3, 0.3, 0.5, 0.7, 1.3, 1.5, 1.7)
 """Real parts c of the lines; never near the poles of Gamma at 0, 1 and 2."""
@@ -25,7 +25,7 @@ _MAX_PERIOD = 2e4
 
 
 def tabulate_product(
-    tokens: Product, t: Array, values: Array, n: NDArray[np.int64]
+    tokens: Tokens, form: IndependentForm, t: Array, values: Array, n: NDArray[np.int64]
 ) -> LaplaceTable:
     """The table of the score <t, y>, with linear moments of u = values (y - grad K(t)).
 
@@ -34,7 +34,7 @@ def tabulate_product(
     """
     centre = tokens.tilted_mean(t)
     log_mean_weight = float(tokens.cgf(t))
-    reach = _score_reach(tokens, t)
+    reach = _score_reach(tokens, form.reach, t)
     low, high = -reach - 6, reach + 2 * np.log(float(n.max())) + 40
     period = 2 * (high - low) + 80
     if period > _MAX_PERIOD:
@@ -58,9 +58,9 @@ def tabulate_product(
     for index, c in enumerate(lines):
         z = c + 1j * omega
         argument = z[:, None] * t
-        log_moment = tokens.coordinate_cgf(argument).sum(axis=1)
-        shift = tokens.coordinate_mean(argument) - centre
-        spread = tokens.coordinate_var(argument) @ np.diag(gram)
+        log_moment = form.cgf(argument).sum(axis=1)
+        shift = form.mean(argument) - centre
+        spread = form.var(argument) @ np.diag(gram)
         energy = np.einsum("zi,ij,zj->z", shift, gram, shift, optimize=True) + spread
         for order, rows in enumerate(choice):
             chosen = np.flatnonzero(rows == index)
@@ -88,9 +88,9 @@ def tabulate_product(
     )
 
 
-def _score_reach(tokens: Product, t: Array) -> float:
+def _score_reach(tokens: Tokens, reach: float, t: Array) -> float:
     """How far from zero the scores can matter: Chernoff's bound at 1e-30, or the support."""
-    support = tokens.score_reach * float(np.abs(t).sum())
+    support = reach * float(np.abs(t).sum())
     best = np.inf
     for c in 2.0 ** np.arange(-12, 8):
         try:
@@ -100,7 +100,7 @@ def _score_reach(tokens: Product, t: Array) -> float:
     return min(support, best)
 
 
-def _usable_lines(tokens: Product, t: Array) -> tuple[Array, Array]:
+def _usable_lines(tokens: Tokens, t: Array) -> tuple[Array, Array]:
     """The lines where the CGF is finite, and its value there."""
     lines, cgfs = [], []
     for c in _LINES:

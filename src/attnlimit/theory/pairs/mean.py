@@ -25,7 +25,7 @@ from attnlimit.theory.pairs.population import (
     population_mean_error,
 )
 from attnlimit.theory.pairs.sphere_mean import sphere_mean_error
-from attnlimit.tokens import Empirical, Gaussian, Sphere, Tokens
+from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 POOL = 8192
@@ -45,10 +45,12 @@ def mean_error(
     head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int | None = None
 ) -> MeanError:
     """Error of the mean output by the two-query law; `picks` is how many pairs at most."""
-    if isinstance(tokens, Gaussian):
+    form, atoms = tokens.form, tokens.atoms()
+    if isinstance(form, GaussianForm):
         return _gaussian_mean_error(WhitenedHead.of(head, tokens), n, picks or PICKS)
-    if isinstance(tokens, Sphere) and tokens.dim > 1:
-        return sphere_mean_error(head, tokens, n, picks or _COSTLY_PICKS)
+    if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim and atoms is None:
+        sphere = Sphere(tokens.dim, form.radius)
+        return sphere_mean_error(head, sphere, n, picks or _COSTLY_PICKS)
     return _population_mean_error(head, tokens, n, picks or _COSTLY_PICKS)
 
 
@@ -60,7 +62,8 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
     if widest > MOST_PAIR_SIGMA:
         raise BadInput(
             f"queries' scores have standard deviations up to {widest:.3g}: attention is a hard "
-            f"maximum there and the two-query law stops at {MOST_PAIR_SIGMA:g}; use measure."
+            f"maximum there and the two-query law stops at {MOST_PAIR_SIGMA:g}; "
+            "use measure(head, tokens, statistic, n, replicates)."
         )
     typical = max(float(np.sqrt(weight @ sigma1**2)), 1e-300)
     # Two queries share keys in proportion to e^{<b1, b2>}, as far as n keys can reach.
@@ -131,7 +134,7 @@ def _population_mean_error(
     """The same for finitely many tokens, exactly, or for quasi-random stand-ins of a measure."""
     found = []
     for points, weights in stand_ins(tokens):
-        if not isinstance(tokens, Empirical) and n.max() > len(points) / _CROWD:
+        if tokens.atoms() is None and n.max() > len(points) / _CROWD:
             check_reach(tokens, head.tilts(points[::4]), points, weights)
         scores = head.tilts(points) @ points.T
         found.append(population_mean_error(scores, points @ head.V.T, n, weights, picks))
@@ -140,9 +143,8 @@ def _population_mean_error(
 
 def stand_ins(tokens: Tokens) -> list[tuple[Array, Array]]:
     """Finite populations as (points, weights): the tokens, or two quasi-random sets of them."""
-    if isinstance(tokens, Empirical):
-        return [(tokens.locations, tokens.weights)]
-    if isinstance(tokens, Sphere) and tokens.dim == 1:
-        return [(tokens.radius * np.array([[-1.0], [1.0]]), np.array([0.5, 0.5]))]
+    atoms = tokens.atoms()
+    if atoms is not None:
+        return [atoms]
     uniform = np.full(_QUASI_KEYS, 1 / _QUASI_KEYS)
     return [(tokens.points(_QUASI_KEYS, seed), uniform) for seed in (0, 1)]

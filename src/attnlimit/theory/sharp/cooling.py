@@ -21,7 +21,7 @@ from attnlimit.theory.law.gaussian import MAX_SIGMA
 from attnlimit.theory.law.pointwise import integrate_score_law, pointwise_error
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.sharp.hardmax import hardmax_target
-from attnlimit.tokens import Gaussian, Product, ScoreLaw, Spherical, Tokens
+from attnlimit.tokens import GaussianForm, IndependentForm, ScoreLaw, SphericalForm, Tokens
 from attnlimit.tokens.score_law import resolved_panels
 
 _SHARP = 300.0
@@ -89,7 +89,7 @@ def cooling_error(
     if not (np.linalg.norm(tilts, axis=1) > 0).all():
         raise BadInput("A x is zero at a query: all scores are equal and none is the largest.")
     scale = np.ones(len(counts))
-    if isinstance(tokens, Gaussian):
+    if isinstance(tokens.form, GaussianForm):
         scale = np.sqrt(2 * np.log(counts.astype(np.float64)))
     targets = np.stack([hardmax_target(head, tokens, t) for t in tilts])
     mse = np.empty((len(queries), len(factors), len(counts)))
@@ -106,50 +106,48 @@ def cooling_error(
 
 def sharpest(head: Head, tokens: Tokens, x: Array, n: int) -> float:
     """A lam so large that the best of n tokens takes all the weight, or as far as laws reach."""
-    t = head.tilts(x)
-    if isinstance(tokens, Gaussian):
-        score_std = float(np.linalg.norm(tokens.sqrt_cov() @ t))
-        return min(MAX_SIGMA, 8 * np.sqrt(2 * np.log(n))) / score_std
-    if isinstance(tokens, Spherical) and tokens.radial_dim > 1:
-        halves = _halves(tokens)
-        # From the best token to the next the gap grows by a factor of about 1 + 1/half.
-        kappa = 6 * halves[0] / (2 * float(betaincinv(*halves, 1 / n)))
-        return kappa / (tokens.radius * float(np.linalg.norm(t)))
-    score_std = float(np.sqrt(t @ tokens.cov() @ t))
+    t, form = head.tilts(x), tokens.form
+    score_std = float(np.linalg.norm(tokens.sqrt_cov() @ t))
     if not score_std > 0:
         raise BadInput("the scores of a query do not vary over these tokens: none is the largest.")
-    return (20 if isinstance(tokens, Product) else 60) / score_std
+    if isinstance(form, GaussianForm):
+        return min(MAX_SIGMA, 8 * np.sqrt(2 * np.log(n))) / score_std
+    if isinstance(form, SphericalForm) and form.radial_dim > 1:
+        halves = _halves(form)
+        # From the best token to the next the gap grows by a factor of about 1 + 1/half.
+        kappa = 6 * halves[0] / (2 * float(betaincinv(*halves, 1 / n)))
+        return kappa / (form.radius * float(np.linalg.norm(t)))
+    return (20 if isinstance(form, IndependentForm) else 60) / score_std
 
 
 def _moments(
     head: Head, tokens: Tokens, x: Array, lam: float, n: NDArray[np.int64]
 ) -> tuple[Array, Array]:
     """E Gamma_n - Gamma, and the trace of Gamma_n's covariance, with scores scaled by lam."""
-    t = lam * head.tilts(x)
-    if isinstance(tokens, Spherical) and tokens.radial_dim > 1:
-        range_of_scores = tokens.radius * float(np.linalg.norm(t))
-        if range_of_scores > _SHARP:
-            law = _cap_law(tokens, t, n)
-            limit = tokens.tilted_mean(t) @ head.V.T
-            mse, bias, _, _ = integrate_score_law(law, head.V, limit, n)
-            return bias, mse - (bias**2).sum(axis=1)
+    t, form = lam * head.tilts(x), tokens.form
+    size = float(np.linalg.norm(t))
+    if isinstance(form, SphericalForm) and form.radial_dim > 1 and form.radius * size > _SHARP:
+        law = _cap_law(form, t, n)
+        limit = tokens.tilted_mean(t) @ head.V.T
+        mse, bias, _, _ = integrate_score_law(law, head.V, limit, n)
+        return bias, mse - (bias**2).sum(axis=1)
     exact = pointwise_error(head.scaled(lam), tokens, x, n)
     return exact.bias[0], exact.mse[0] - (exact.bias[0] ** 2).sum(axis=1)
 
 
-def _halves(tokens: Spherical) -> tuple[float, float]:
-    return (tokens.radial_dim - 1) / 2, (tokens.radial_dim - 1) / 2
+def _halves(form: SphericalForm) -> tuple[float, float]:
+    return (form.radial_dim - 1) / 2, (form.radial_dim - 1) / 2
 
 
-def _cap_law(tokens: Spherical, t: Array, n: NDArray[np.int64]) -> ScoreLaw:
+def _cap_law(form: SphericalForm, t: Array, n: NDArray[np.int64]) -> ScoreLaw:
     """Score law with nodes only in the cap that matters; all the mass below is one node.
 
     Some of the fewest n tokens are in the cap of probability 25/n but for probability e^-25, and
     a token whose score is 150 below that cap's edge has no weight.
     """
-    halves = _halves(tokens)
+    halves = _halves(form)
     norm = float(np.linalg.norm(t))
-    kappa = tokens.radius * norm
+    kappa = form.radius * norm
     few, many = float(n.min()), float(n.max())
     first = 2 * float(betaincinv(*halves, 1e-18 / many))
     typical = 2 * float(betaincinv(*halves, min(25 / few, 1 - 1e-9)))
@@ -170,12 +168,12 @@ def _cap_law(tokens: Spherical, t: Array, n: NDArray[np.int64]) -> ScoreLaw:
     rest = float(1 - betainc(*halves, last / 2))
     gap, weight = np.append(gap, last), np.append(weight, rest)
     unit = t / norm
-    across = tokens.radius**2 * gap * (2 - gap) / (tokens.radial_dim - 1)
+    across = form.radius**2 * gap * (2 - gap) / (form.radial_dim - 1)
     return ScoreLaw.build(
         score=-kappa * gap,  # counted from the top: kappa itself may be too large to add
         weight=weight,
-        coefficients=tokens.radius * (1 - gap)[:, None],
+        coefficients=form.radius * (1 - gap)[:, None],
         basis=unit[None],
         spread=across[:, None],
-        spread_cov=(np.eye(tokens.dim) - np.outer(unit, unit))[None],
+        spread_cov=(np.eye(len(t)) - np.outer(unit, unit))[None],
     )

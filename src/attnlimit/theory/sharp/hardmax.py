@@ -11,13 +11,14 @@ from scipy.special import gamma, gammaln
 
 from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.curve import local_rate
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.sharp.corner import corner_table
-from attnlimit.theory.sharp.levels import Levels, empirical_levels, sign_levels
+from attnlimit.theory.sharp.levels import Levels, population_levels, sign_levels
 from attnlimit.theory.sharp.order_statistics import maximum_nodes
-from attnlimit.tokens import Cube, Empirical, Gaussian, Signs, Spherical, Tokens
+from attnlimit.tokens import GaussianForm, IndependentForm, SphericalForm, Tokens
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,10 +47,7 @@ class HardmaxError:
     @property
     def local_rate(self) -> Array:
         """-d log(root error) / d log n at each n; NaN for a single n or where the error is 0."""
-        if len(self.n) < 2 or not (self.mse > 0).all():
-            return np.full(self.mse.shape, np.nan)
-        log_n = np.log(self.n.astype(np.float64))
-        return np.asarray(-np.gradient(np.log(self.root), log_n, axis=1))
+        return local_rate(self.n, self.root)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each query and n."""
@@ -114,40 +112,38 @@ def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> Har
 
 def hardmax_target(head: Head, tokens: Tokens, t: Array) -> Array:
     """Where V grad K(lam t) goes as lam grows: V times the exposed point (a face's centre)."""
-    if isinstance(tokens, Gaussian):
-        _, along = _gaussian_direction(head.V, tokens, t)
-        return along
-    if isinstance(tokens, Signs):
-        return head.V @ (
-            tokens.scale * np.where(np.abs(t) > 1e-12 * np.abs(t).max(), np.sign(t), 0)
-        )
-    if isinstance(tokens, Empirical):
-        return empirical_levels(tokens, t, head.V)[1]
+    form, atoms = tokens.form, tokens.atoms()
+    if isinstance(form, GaussianForm):
+        return _gaussian_direction(head.V, tokens, t)[1]
+    if isinstance(form, IndependentForm) and form.edge == "atom":
+        return head.V @ (form.reach * np.where(np.abs(t) > 1e-12 * np.abs(t).max(), np.sign(t), 0))
+    if atoms is not None:
+        return population_levels(*atoms, t, head.V)[1]
     return head.V @ tokens.extreme(t)
 
 
 def _at(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     if not np.linalg.norm(t) > 0:
         raise BadInput("A x is zero at a query: all scores are equal and none is the largest.")
-    if isinstance(tokens, Gaussian):
-        return _gaussian(V, tokens, t, n)
-    if isinstance(tokens, Spherical) and tokens.radial_dim > 1:
-        return _spherical(V, tokens, t, n)
-    if isinstance(tokens, Cube):
-        return _cube(V, tokens, t, n)
-    if isinstance(tokens, Signs):
-        return _levels(*sign_levels(tokens.scale, t, V), n)
-    if isinstance(tokens, Spherical):  # the sphere of R^1 is a random sign
-        return _levels(*sign_levels(tokens.radius, t, V), n)
-    if isinstance(tokens, Empirical):
-        return _levels(*empirical_levels(tokens, t, V), n)
+    atoms = tokens.atoms()
+    if atoms is not None:
+        return _levels(*population_levels(*atoms, t, V), n)
+    match tokens.form:
+        case GaussianForm():
+            return _gaussian(V, tokens, t, n)
+        case SphericalForm() as form:
+            return _spherical(V, form, t, n)
+        case IndependentForm(reach=half_width, edge="flat"):
+            return _cube(V, half_width, t, n)
+        case IndependentForm(reach=scale, edge="atom"):
+            return _levels(*sign_levels(scale, t, V), n)
     raise BadInput(
         f"the law of the best-scoring token is not known for {tokens!r}; it is for Gaussian, "
         "Sphere, Ball, Cube, Signs and Empirical tokens."
     )
 
 
-def _gaussian_direction(V: Array, tokens: Gaussian, t: Array) -> tuple[float, Array]:
+def _gaussian_direction(V: Array, tokens: Tokens, t: Array) -> tuple[float, Array]:
     whitened = tokens.sqrt_cov() @ t
     score_std = float(np.linalg.norm(whitened))
     if not score_std > 0:
@@ -155,7 +151,7 @@ def _gaussian_direction(V: Array, tokens: Gaussian, t: Array) -> tuple[float, Ar
     return score_std, V @ tokens.sqrt_cov() @ (whitened / score_std)
 
 
-def _gaussian(V: Array, tokens: Gaussian, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+def _gaussian(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     score_std, along = _gaussian_direction(V, tokens, t)
     centre = V @ tokens.mean()
     across = max(float(((V @ tokens.cov()) * V).sum()) - float(along @ along), 0.0)
@@ -188,16 +184,16 @@ def _normal_maximum(n: int) -> tuple[float, float]:
     return mean, float(nodes.weight @ (height - mean) ** 2)
 
 
-def _spherical(V: Array, tokens: Spherical, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     unit = t / np.linalg.norm(t)
-    target = tokens.radius * (V @ unit)
+    target = form.radius * (V @ unit)
     gain = float(target @ target)
-    others = tokens.radius**2 * float((V**2).sum()) - gain
-    ways = tokens.radial_dim - 1
+    others = form.radius**2 * float((V**2).sum()) - gain
+    ways = form.radial_dim - 1
     gap, square = np.empty(len(n)), np.empty(len(n))
     for i, k in enumerate(n):
         nodes = maximum_nodes(int(k))
-        cap = nodes.cap_gap(tokens.radial_dim)
+        cap = nodes.cap_gap(form.radial_dim)
         gap[i], square[i] = nodes.weight @ cap, nodes.weight @ cap**2
     # P(gap < g) = g^(ways/2) / c for small g: powers of a Weibull variable.
     half = ways / 2
@@ -208,15 +204,14 @@ def _spherical(V: Array, tokens: Spherical, t: Array, n: NDArray[np.int64]) -> _
         target=target,
         mse=gain * square + others * (2 * gap - square) / ways,
         bias=-gap[:, None] * target,
-        height=tokens.radius * float(np.linalg.norm(t)) * (1 - gap),
+        height=form.radius * float(np.linalg.norm(t)) * (1 - gap),
         predicted_mse=gain * second + others * 2 * first / ways,
         scale=np.ones(len(n)),
         law="cap",
     )
 
 
-def _cube(V: Array, tokens: Cube, t: Array, n: NDArray[np.int64]) -> _AtQuery:
-    a = tokens.half_width
+def _cube(V: Array, a: float, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     size = np.abs(t)
     acting = size > 1e-14 * size.max()
     slopes = 2 * a * size[acting]

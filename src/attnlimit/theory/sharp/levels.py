@@ -6,14 +6,13 @@ set of tokens with one score: its probability, mean output and spread decide eve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import gammaln
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.tokens import Empirical
 
 _TIE = 1e-12
 _MAX_LEVELS = 2_000_000
@@ -63,13 +62,15 @@ def _mean_inverse_count(n: int, share: Array) -> Array:
     return np.asarray(value @ weight)
 
 
-def empirical_levels(tokens: Empirical, t: Array, values: Array) -> tuple[Levels, Array]:
+def population_levels(
+    points: Array, weights: Array, t: Array, values: Array
+) -> tuple[Levels, Array]:
     """Levels of a finite population, and the target: the mean of its best tokens."""
-    present = tokens.weights > 0
-    points, weights = tokens.locations[present], tokens.weights[present]
-    scores = points @ t
-    order = np.argsort(-scores, kind="stable")
-    return _group(scores[order], weights[order], points[order] @ values.T)
+    scores = np.where(weights > 0, points @ t, -np.inf)
+    order = np.argsort(-scores, kind="stable")[: np.count_nonzero(weights > 0)]
+    raw = _merge(scores[order], weights[order], points[order] @ values.T, np.zeros(len(order)))
+    target = raw.offset[0]
+    return replace(raw, offset=raw.offset - target), target
 
 
 def sign_levels(scale: float, t: Array, values: Array) -> tuple[Levels, Array]:
@@ -113,12 +114,6 @@ def _equal_sizes(size: Array, acting: Array) -> list[Array]:
     index = index[np.argsort(size[index], kind="stable")]
     cuts = np.flatnonzero(np.diff(size[index]) > _TIE * size.max()) + 1
     return list(np.split(index, cuts))
-
-
-def _group(scores: Array, weights: Array, outputs: Array) -> tuple[Levels, Array]:
-    raw = _merge(scores, weights, outputs, np.zeros(len(scores)))
-    target = raw.offset[0]
-    return Levels(raw.score, raw.probability, raw.offset - target, raw.spread), target
 
 
 def _merge(score: Array, probability: Array, offset: Array, spread: Array) -> Levels:

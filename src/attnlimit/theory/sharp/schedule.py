@@ -11,11 +11,12 @@ from scipy.optimize import minimize_scalar
 
 from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.curve import local_rate
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.sharp.cooling import cooling_error, sharpest
 from attnlimit.theory.sharp.hardmax import hardmax_error
-from attnlimit.tokens import Spherical, Tokens
+from attnlimit.tokens import SphericalForm, Tokens
 
 _STEP = 0.35  # in log lam
 _DEPTH = 7.0  # how far below the sharpest lam to look, in log lam
@@ -41,7 +42,7 @@ class BestTemperature:
     @property
     def local_rate(self) -> Array:
         """-d log(root error) / d log n."""
-        return _local_rate(self.n, self.mse)
+        return local_rate(self.n, self.root)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each n."""
@@ -81,7 +82,7 @@ class ScheduleError:
     @property
     def local_rate(self) -> Array:
         """-d log(root error) / d log n."""
-        return _local_rate(self.n, self.mse)
+        return local_rate(self.n, self.root)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each n."""
@@ -147,7 +148,7 @@ def schedule_error(
     if constant is None:
         tops = [sharpest(head, tokens, query, int(k)) for k in counts]
         high = float(np.log((np.array(tops) / shape).min()))
-        if isinstance(tokens, Spherical):
+        if isinstance(tokens.form, SphericalForm):
             high += 3.0  # its law stays cheap far into the frozen range
         found = minimize_scalar(
             lambda v: float(np.log(along(np.exp(v))).mean()),
@@ -198,9 +199,3 @@ def _minimise(
         options={"xatol": 1e-4},
     )
     return float(np.exp(found.x)), float(np.exp(found.fun))
-
-
-def _local_rate(n: NDArray[np.int64], mse: Array) -> Array:
-    if len(n) < 2 or not (mse > 0).all():
-        return np.full(len(n), np.nan)
-    return np.asarray(-np.gradient(np.log(mse) / 2, np.log(n.astype(np.float64))))

@@ -22,7 +22,7 @@ from attnlimit.theory.pairs.covariance.output_energy import mean_squared_energy
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
 from attnlimit.theory.pairs.covariance.projection import Projection
 from attnlimit.theory.pairs.population import MeanError
-from attnlimit.tokens import Gaussian
+from attnlimit.tokens import Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 _QUERIES = 2048
@@ -47,7 +47,7 @@ class CovarianceError:
 
 
 def covariance_error(
-    head: Head, tokens: Gaussian, n: NDArray[np.int64], mean: MeanError
+    head: Head, tokens: Tokens, n: NDArray[np.int64], mean: MeanError
 ) -> CovarianceError:
     """Error of the outputs' covariance, given the exact error of their mean at the same n."""
     white = WhitenedHead.of(head, tokens)
@@ -70,7 +70,7 @@ def covariance_error(
 
 
 def _delta_fluctuation(
-    head: Head, tokens: Gaussian, white: WhitenedHead, n: NDArray[np.int64]
+    head: Head, tokens: Tokens, white: WhitenedHead, n: NDArray[np.int64]
 ) -> tuple[Array, Array]:
     """E|psi_S|_F^2 / n, where the mean has reached its central limit; and its error."""
     seen, weight = _seen_tokens(white, _DELTA_TOKENS)
@@ -106,7 +106,7 @@ def common_part(gram: Array, outputs: Array, mean_mse: Array) -> Array:
 
 def _together(
     head: Head,
-    tokens: Gaussian,
+    tokens: Tokens,
     white: WhitenedHead,
     tilts: Array,
     moments: tuple[OutputMoments, ...],

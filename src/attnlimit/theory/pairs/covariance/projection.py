@@ -25,7 +25,7 @@ from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
 from attnlimit.theory.pairs.gaussian import normal_nodes
 from attnlimit.theory.pairs.query_rule import QueryRule
-from attnlimit.tokens import Gaussian
+from attnlimit.tokens import Tokens
 
 _SIGMA_NODES = 32
 _REACH = 9.0  # |g| of keys
@@ -53,7 +53,7 @@ class Projection:
 
     @staticmethod
     def of(
-        head: Head, tokens: Gaussian, n: ArrayLike, *, queries: int = 256, seed: int = 0
+        head: Head, tokens: Tokens, n: ArrayLike, *, queries: int = 256, seed: int = 0
     ) -> Projection:
         """Build the projection for attention over `n` of `tokens`, from a rule of queries."""
         counts = np.atleast_1d(checks.token_counts(n, smallest=2))
