@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 import attnlimit as al
+from attnlimit.tokens import Tail
 
 
 class Student(al.Tokens):
@@ -28,14 +29,11 @@ class Student(al.Tokens):
     def __init__(self, dim: int, freedom: float) -> None:
         self.dim, self.freedom = dim, freedom
 
-    def mean(self) -> np.ndarray:
-        return np.zeros(self.dim)
-
     def cov(self) -> np.ndarray:
         return self.freedom / (self.freedom - 2) * np.eye(self.dim)
 
     def cgf(self, t: ArrayLike) -> np.ndarray:
-        if np.any(self._tilt(t)):
+        if np.any(t):
             raise al.NoLimitError(
                 f"Student tokens with {self.freedom:g} degrees of freedom have no infinite-token "
                 "limit: E exp<t, y> is infinite for every t but 0."
@@ -53,8 +51,12 @@ class Student(al.Tokens):
     def extreme(self, u: ArrayLike) -> np.ndarray:
         raise al.UnboundedSupport("Student tokens have no furthest point.")
 
-    def _transport(self, uniforms: np.ndarray) -> np.ndarray:
+    def transport(self, uniforms: np.ndarray) -> np.ndarray:
         return stdtrit(self.freedom, uniforms)
+
+    @property
+    def tail(self) -> Tail:
+        return Tail("exponential", rate=0.0)
 
 
 def participation(

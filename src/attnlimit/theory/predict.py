@@ -28,9 +28,7 @@ from attnlimit.theory.rates import rate
 from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 
 _NEIGHBOUR = 1.25
-SPHERE_SHARE, RESPONSE_SHARE, FEW_SHARE = 0.35, 0.35, 1.0
-"""How much of a fluctuation its first-order response can miss: of the sphere, of other tokens,
-and of fewer than a hundred of them (docs/theory/moments.md)."""
+_MISSING = 0.35  # how much of the fluctuation on a sphere a first-order response can miss
 
 
 @runtime_checkable
@@ -167,10 +165,9 @@ def _covariance(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
         if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim > 1:
             mean = _mean_error(head, tokens, tuple(n.tolist()))
             found = sphere_covariance_error(head, Sphere(tokens.dim, form.radius), n, mean)
-            return found.mse, np.hypot(found.numerical_error, SPHERE_SHARE * found.fluctuation)
+            return found.mse, np.hypot(found.numerical_error, _MISSING * found.fluctuation)
         found = population_covariance_error(head, tokens, n)
-        share = np.where(n < 100, FEW_SHARE, RESPONSE_SHARE)
-        return found.mse, np.hypot(found.numerical_error, share * found.fluctuation)
+        return found.mse, found.numerical_error
 
     return evaluate, "exact bias, projected fluctuation"
 

@@ -19,7 +19,8 @@ class Tail:
     """What is known about a measure's tail.
 
     "sub-Gaussian": each Gaussian part is something bounded plus S^1/2 times a normal vector, with
-    S^1/2 one of `roots`. "exponential": the CGF is infinite where a coordinate of t reaches `rate`.
+    S^1/2 one of `roots`. "exponential": the CGF is infinite where a coordinate of t reaches `rate`,
+    which is zero for tails that are heavier still.
     """
 
     kind: Kind

@@ -17,13 +17,17 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.law.pointwise import integrate_score_law
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
+from attnlimit.theory.moments import mean_covariance
 from attnlimit.theory.pairs.covariance.gaussian import MOST_MISSED, CovarianceError, common_part
 from attnlimit.theory.pairs.mean import stand_ins
 from attnlimit.theory.pairs.population import population_mean_error, query_rows
-from attnlimit.tokens import ScoreLaw, Tokens
+from attnlimit.tokens import Empirical, ScoreLaw, Tokens
 
 _QUERIES = 192
 _FOURTH_QUERIES = 48
+_MISSING, _MISSING_OF_FEW, _FEW = 0.5, 1.0, 100
+"""How much of the error a first-order response can miss, also with few tokens; more where the mean
+is far from its own central limit (docs/theory/moments.md)."""
 
 
 def population_covariance_error(
@@ -72,22 +76,30 @@ def _of_population(
     means, moments = _moments(queries, n)
     second = np.tensordot(share, moments, axes=1)  # E (Gamma_n - m)(Gamma_n - m)'
     centred = queries.outputs - share @ queries.outputs
-    average = np.tensordot(share, means, axes=1)
-    bias = second - (share * centred.T) @ centred
-    bias -= average[:, :, None] * average[:, None, :]
-    alone = _fourth_moment(queries, n) - (second**2).sum(axis=(1, 2))
     spread = values - weights @ values
-    alone -= common_part((weights * spread.T) @ spread, second, mean.mse)
+    gram = (weights * spread.T) @ spread
+    # Queries are keys too: the trace of their second moment is known with that, its shape without.
+    plain = np.trace(second, axis1=1, axis2=2)
+    own = n * mean.own_share / np.maximum(plain, 1e-300)
+    # The mean's own spread, which Cov_n leaves out, has the shape that it has for large n.
+    shape = mean_covariance(head, Empirical(points, weights))
+    settled = mean.mse / max(float(np.trace(shape)), 1e-300)
+    bias = own[:, None, None] * second - (share * centred.T) @ centred
+    bias -= settled[:, None, None] * shape
+    alone = _fourth_moment(queries, n) - (second**2).sum(axis=(1, 2))
+    alone -= common_part(gram, second, mean.mse)
     together = np.array([_together(queries, means[:, k], int(c)) for k, c in enumerate(n)])
     mean_pair = mean.mse - mean.own_share
     missed = np.ones(len(n))
     np.divide(mean_pair, together[:, 1], out=missed, where=together[:, 1] > 0)
     fluctuation = np.maximum(alone, 0) / n + np.clip(missed, 1.0, MOST_MISSED) * together[:, 0]
     bias_square = (bias**2).sum(axis=(1, 2))
-    relative = mean.numerical_error / mean.mse
-    return CovarianceError(
-        n, bias_square + fluctuation, bias_square, fluctuation, relative * fluctuation
-    )
+    mse = bias_square + fluctuation
+    unsure = np.abs(own - 1) * plain
+    missing = np.where(n < _FEW, _MISSING_OF_FEW, _MISSING) * np.maximum(n * settled, 1) * mse
+    error = mean.numerical_error / mean.mse * fluctuation + missing
+    error += 2 * np.sqrt(bias_square) * unsure + unsure**2
+    return CovarianceError(n, mse, bias_square, fluctuation, error)
 
 
 def _moments(queries: _Queries, n: NDArray[np.int64]) -> tuple[Array, Array]:
