@@ -10,7 +10,6 @@ transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import BadInput  # noqa: E402
 from attnlimit.models import capture, spend, try_samplers  # noqa: E402
-from attnlimit.models.heads.curves import predict_capture  # noqa: E402
 from attnlimit.models.spend.downstream import classify, embed, retrieved  # noqa: E402
 from attnlimit.samplers import (  # noqa: E402
     Iid,
@@ -22,6 +21,8 @@ from attnlimit.samplers import (  # noqa: E402
     Window,
     WithoutReplacement,
 )
+from attnlimit.theory.law.sampler import sampler_law  # noqa: E402
+from every_sampler import SAMPLERS  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +73,16 @@ def test_only_the_chosen_heads_are_thinned(causal):
     assert 0 < last < all_layers
 
 
-def test_one_layer_thinned_errs_as_predicted(causal):
-    """The law of a head is the law of the model's own attention when that head is thinned."""
-    sampler = Keep(TopK(4), sample=8)
+@pytest.mark.parametrize(
+    "four", [SAMPLERS[k : k + 4] for k in range(0, len(SAMPLERS), 4)], ids=repr
+)
+def test_heads_of_the_model_err_as_the_law_of_their_sampler_says(causal, four):
+    """Every sampler, one from outside included, each in a head of its own."""
     cap = capture(causal, IDS)
+    heads = {(1, head): sampler for head, sampler in enumerate(four)}
     captures = []
     for seed in range(300):
-        with torch.no_grad(), spend(causal, {(1, 2): sampler}, seed=seed):
+        with torch.no_grad(), spend(causal, heads, seed=seed):
             outputs = []
             handle = causal.model.layers[1].self_attn.o_proj.register_forward_pre_hook(
                 lambda m, args, store=outputs: store.append(args[0][0])
@@ -86,11 +90,12 @@ def test_one_layer_thinned_errs_as_predicted(causal):
             causal.base_model(input_ids=IDS[None], use_cache=False)
             handle.remove()
         captures.append(outputs[0])
-    drawn = torch.stack(captures).unflatten(-1, (4, 8))[:, :, 2].double()
-    truth = cap[1, 2].output().double()
-    errors = (drawn - truth).square().sum(-1).mean(1).numpy()
-    predicted = predict_capture(cap, "pointwise", layer=1, head=2, sampler=sampler).value[0]
-    assert abs(errors.mean() - predicted) < 4.5 * errors.std() / np.sqrt(300) + 1e-6 * predicted
+    drawn = torch.stack(captures).unflatten(-1, (4, 8)).double()
+    for head, sampler in enumerate(four):
+        one = cap[1, head]
+        law = sampler_law(sampler, one.scores(), one.v, torch.arange(len(one))).mse.mean()
+        errors = (drawn[:, :, head] - one.output().double()).square().sum(-1).mean(1).numpy()
+        assert abs(errors.mean() - law) < 4 * errors.std() / np.sqrt(300) + 1e-5 * law
 
 
 def test_the_model_is_put_back_as_it_was(causal):
