@@ -98,7 +98,8 @@ def _tests():
 def _kill_a_worker(cluster, chance):
     """Kill one of the workers that are up; their nannies start others."""
     up = set(cluster.scheduler.workers)
-    running = [nanny.pid for nanny in cluster.workers.values() if nanny.worker_address in up]
+    nannies = [nanny for nanny in cluster.workers.values() if nanny.worker_address in up]
+    running = [nanny.pid for nanny in nannies if nanny.pid is not None]  # None: just ended
     if not running:
         return False
     os.kill(chance.choice(running), signal.SIGKILL)

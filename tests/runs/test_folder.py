@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from attnlimit.errors import BadInput
-from attnlimit.files import write_atomically
 from attnlimit.runs import FolderBusy, RunFolder, run_key
 from attnlimit.tables import to_parquet
 
@@ -104,19 +103,6 @@ def test_half_written_files_are_cleared(tmp_path):
     leftover.write_bytes(b"half")
     with folder.lock():
         assert not leftover.exists()
-
-
-def test_failed_writes_leave_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    write_atomically(path, b"old")
-
-    def fail(descriptor):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.fsync", fail)
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, b"new")
-    assert path.read_bytes() == b"old"
 
 
 def test_an_unwritable_place_is_said_in_one_sentence(tmp_path):

@@ -6,7 +6,7 @@ import html
 import json
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -51,21 +51,27 @@ def fill(template: str, **parts: str) -> str:
     return Template(asset(template)).substitute(parts)
 
 
-def document(title: str, body: str, data: Any, scripts: Iterable[str]) -> str:
-    """Return the whole page, Plotly embedded once."""
-    library = get_plotlyjs().replace("</script", "<\\/script")
-    code = "\n".join(f"<script>{asset(script)}</script>" for script in ("theme.js", *scripts))
+def document(title: str, body: str, data: Any = None, scripts: Sequence[str] = ()) -> str:
+    """Return the whole page; with scripts that draw `data`, Plotly is embedded once."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f'<meta name="generator" content="attnlimit {escape(attnlimit.__version__)}">\n'
         f"<title>{escape(title)}</title>\n<style>{asset('page.css')}</style>\n</head>\n<body>\n"
-        f"{body}\n<noscript><p class='warning'>The map and the curves of this page need "
+        f"{body}\n{_drawing(data, scripts) if scripts else ''}</body>\n</html>\n"
+    )
+
+
+def _drawing(data: Any, scripts: Sequence[str]) -> str:
+    library = get_plotlyjs().replace("</script", "<\\/script")
+    code = "\n".join(f"<script>{asset(script)}</script>" for script in ("theme.js", *scripts))
+    return (
+        "<noscript><p class='warning'>The map and the curves of this page need "
         "JavaScript; nothing is fetched from any network.</p></noscript>\n"
         f'<script type="application/json" id="data">{embedded(data)}</script>\n'
         f'{code}\n<script id="plotly">{library}</script>\n'
-        f"<script>{asset('ready.js')}</script>\n</body>\n</html>\n"
+        f"<script>{asset('ready.js')}</script>\n"
     )
 
 

@@ -1,28 +1,15 @@
-"""How is a text shown with the influence of its tokens? One HTML page that needs nothing else."""
+"""How influential is each token of a text? A page of the text, shaded, and what keeping n costs."""
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from attnlimit.checks import Array
+from attnlimit.report.page import document, escape, scrolled
 
-STYLE = """
-:root { color-scheme: light; }
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem;
-       color: #1a1a1a; background: #fff; }
-h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
-.text { line-height: 1.9; } .text span { padding: .08em 0; border-radius: .15em; }
-.key { display: flex; align-items: center; gap: .6rem; font-size: .85rem; color: #555; }
-.bar { width: 12rem; height: .8rem; border-radius: .2rem; border: 1px solid #ddd; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #e5e5e5; }
-th:first-child, td:first-child { text-align: left; } td.best { font-weight: 700; }
-footer { margin-top: 2rem; font-size: .85rem; color: #666; }
-"""
 RED = (213, 94, 0)
 
 
@@ -44,32 +31,31 @@ def token_page(
     for token, share, value in zip(tokens, rank, influence, strict=True):
         text, glued = _word(token)
         gap = "" if glued or not spans else " "
-        shade = 0.85 * float(share) ** 2
-        label = html.escape(f"{value:.4g}, above {share:.0%} of the tokens")
+        label = escape(f"{value:.4g}, above {share:.0%} of the tokens")
         spans.append(
-            f'{gap}<span style="background:rgba{(*RED, round(shade, 3))}" title="{label}">'
-            f"{html.escape(text)}</span>"
+            f'{gap}<span style="background:{_shade(float(share))}" title="{label}">'
+            f"{escape(text)}</span>"
         )
-    heading = html.escape(title)
-    remarks = "".join(f" {html.escape(note)}." for note in notes)
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{heading}</title><style>{STYLE}</style></head><body>
-<h1>{heading}</h1>
-<p class="key">least influential <span class="bar" style="background:linear-gradient(to right,
-rgba{(*RED, 0)}, rgba{(*RED, 0.21)} 50%, rgba{(*RED, 0.85)})"></span> most influential
-(point at a token for its number)</p>
-<p class="text">{"".join(spans)}</p>
+    ramp = ", ".join(f"{_shade(share)} {share:.0%}" for share in (0.0, 0.5, 1.0))
+    remarks = "".join(f" {escape(note)}." for note in notes)
+    return document(
+        title,
+        f"""<header><h1>{escape(title)}</h1></header><main>
+<p class="key">least influential <span class="ramp" style="background:linear-gradient(to right,
+{ramp})"></span> most influential (point at a token for its number)</p>
+<p class="passage" style="max-width:none;max-height:none">{"".join(spans)}</p>
 <h2>What keeping only n tokens costs</h2>
 <p>Relative root mean square error of the outputs when every query sees only the same n tokens and
 itself, measured. The weighted rules keep each token with a probability in proportion to its score
 and divide its weight by that probability; the best rule for each n is bold.</p>
-{_table(kept)}
+{scrolled(_table(kept), "What keeping tokens costs")}</main>
 <footer>Influence is |psi|, the first-order effect of a token on the mean output (attention it
-receives is one part of it). {html.escape(source)}.{remarks}</footer>
-</body></html>
-"""
+receives is one part of it). {escape(source)}.{remarks}</footer>""",
+    )
+
+
+def _shade(share: float) -> str:
+    return f"rgba{(*RED, round(0.85 * share**2, 3))}"
 
 
 def _word(token: str) -> tuple[str, bool]:
@@ -91,8 +77,8 @@ def _table(kept: pd.DataFrame) -> str:
     rows = []
     for rule, values in wide.iterrows():
         cells = "".join(
-            f"<td{' class=best' if value == wide[n].min() else ''}>{value:.3f}</td>"
+            f"<td>{f'<strong>{value:.3f}</strong>' if value == wide[n].min() else f'{value:.3f}'}"
             for n, value in values.items()
         )
-        rows.append(f"<tr><td>{html.escape(str(rule))}</td>{cells}</tr>")
+        rows.append(f"<tr><td>{escape(rule)}{cells}</tr>")
     return f"<table><tr><th>kept by</th>{head}</tr>{''.join(rows)}</table>"

@@ -3,14 +3,11 @@
 import json
 import re
 
-import pandas as pd
 import pytest
 
 import attnlimit as al
 from attnlimit.budgets import read_plan
 from attnlimit.cli.model_run import write_results
-from attnlimit.report.model_page import pieces
-from attnlimit.report.page import document, embedded, escape, table
 from attnlimit.reproduce.model import survey_of
 from attnlimit.reproduce.pages import write_comparison, write_report
 from attnlimit.runs import RunFolder
@@ -79,21 +76,3 @@ def test_runs_of_different_kinds_are_not_compared(run, tmp_path):
     other = RunFolder.prepare(tmp_path, "gaussian", {"seed": 0})
     with pytest.raises(al.BadInput, match="one kind"):
         write_comparison(run, other, tmp_path / "c.html")
-
-
-def test_embedded_data_cannot_close_its_script():
-    text = embedded({"a": "</script><script>", "b": float("nan"), "c": "\u2028"})
-    assert "<" not in text
-    assert json.loads(text) == {"a": "</script><script>", "b": None, "c": "\u2028"}
-
-
-def test_tables_and_titles_are_escaped():
-    assert "<i>" not in table(pd.DataFrame({"<i>": ["<i>"]}))
-    assert "<title>&lt;i&gt;</title>" in document("<i>", "", {}, [])
-    assert escape('"') == "&quot;"
-
-
-def test_word_pieces_join_as_the_text_does():
-    assert "".join(pieces(["[CLS]", "thin", "##ning"])) == " [CLS] thinning"
-    assert "".join(pieces(["Once", "Ġupon"])) == "Once upon"
-    assert "".join(pieces(["plain", "words"])) == " plain words"

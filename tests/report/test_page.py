@@ -1,0 +1,43 @@
+"""What goes into a page stays text, whatever it is."""
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.report.model_page import pieces
+from attnlimit.report.page import document, embedded, escape, table
+from attnlimit.report.token_page import token_page
+
+
+def test_embedded_data_cannot_close_its_script():
+    text = embedded({"a": "</script><script>", "b": float("nan"), "c": "\u2028"})
+    assert "<" not in text
+    assert json.loads(text) == {"a": "</script><script>", "b": None, "c": "\u2028"}
+
+
+def test_tables_and_titles_are_escaped():
+    assert "<i>" not in table(pd.DataFrame({"<i>": ["<i>"]}))
+    assert "<title>&lt;i&gt;</title>" in document("<i>", "", {}, [])
+    assert escape('"') == "&quot;"
+
+
+def test_word_pieces_join_as_the_text_does():
+    assert "".join(pieces(["[CLS]", "thin", "##ning"])) == " [CLS] thinning"
+    assert "".join(pieces(["Once", "Ġupon"])) == "Once upon"
+    assert "".join(pieces(["plain", "words"])) == " plain words"
+
+
+def test_only_a_page_that_draws_carries_plotly():
+    assert "plotly" not in document("title", "<p>words</p>")
+    assert "plotly" in document("title", "", {"figures": []}, ["run.js"])
+
+
+def test_the_token_page_shades_by_rank_and_escapes():
+    kept = pd.DataFrame({"rule": ["a<b>", "c"], "n": [4, 4], "output_error": [0.5, 0.25]})
+    page = token_page(["one", "<i>"], np.array([0.1, 9.0]), kept, title="t", source="s")
+    assert "<i>" not in page
+    assert "a<b>" not in page
+    assert "rgba(213, 94, 0, 0.0)" in page
+    assert "rgba(213, 94, 0, 0.85)" in page
+    assert "<strong>0.250</strong>" in page
