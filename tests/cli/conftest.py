@@ -50,7 +50,7 @@ def reproduced(tmp_path_factory):
 
     sizes = {
         "clt": {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10},
-        "sparse-separation": {"log2_lengths": [4, 5], "draws": 200, "log2_checked": 4},
+        "sparse-separation": {"lengths": [16, 32], "draws": 200, "longest_drawn": 16},
     }
     root = tmp_path_factory.mktemp("runs")
     found = {}

@@ -25,6 +25,7 @@ EXPERIMENTS: dict[str, str] = {
     "sparse-curves": "attnlimit.reproduce.sparse.curves",
     "sparse-alignment": "attnlimit.reproduce.sparse.alignment",
     "sparse-capacity": "attnlimit.reproduce.sparse.capacity",
+    "sparse-oracle": "attnlimit.reproduce.sparse.oracle",
     "sparse-separation": "attnlimit.reproduce.sparse.separation",
     "sparse-phase": "attnlimit.reproduce.sparse.phase",
     "sparse-length": "attnlimit.reproduce.sparse.length",

@@ -10,13 +10,14 @@ from attnlimit.sparse.train.simulate import exact_test_error, separable, unit_qu
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("index", range(len(SETTINGS)))
-def test_theory_is_right_on_every_setting(index):
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_theory_is_right_on_every_setting(setting):
     """The full comparison, d = 1000 with the bias extrapolated, is `reproduce sparse-check`."""
-    (length, signals, strength, prior), alpha, options = SETTINGS[index]
-    task = SparseTask(int(length), int(signals), strength, prior)
+    task, alpha, options = SparseTask(*setting["task"]), setting["alpha"], setting["options"]
     predicted = readout(task, alpha, **options)
-    drawn = simulate_readout(task, alpha, dim=160, replicates=12, seed=index, **options)
+    drawn = simulate_readout(
+        task, alpha, dim=160, replicates=12, seed=SETTINGS.index(setting), **options
+    )
     for name in ("test_error", "train_loss"):
         value = getattr(predicted, name)
         bias = 0.35 * value / np.sqrt(160)

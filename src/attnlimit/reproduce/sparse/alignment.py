@@ -6,140 +6,118 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.sparse.rows import (
-    caption,
-    in_order,
-    keep,
-    paired,
-    seed_number,
-    where,
-    worst,
-)
-from attnlimit.sparse.law.alignment import query_alignment
-from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.train.simulate import simulate_alignment
+from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.rows import groups, where
+from attnlimit.reproduce.sparse.rows import paired, seed_number, side_by_side
+from attnlimit.sparse import SparseTask, best_step_sizes, query_alignment, simulate_alignment
 
 SETTINGS = {
-    "logistic, L 10, R 1, strength 5": ([10, 1, 5.0, 0.5], "logistic", 1.0, 1.0),
-    "logistic, L 10, R 1, strength 4, prior 0.3": ([10, 1, 4.0, 0.3], "logistic", 1.0, 6.0),
-    "square, L 8, R 2, strength 3, small step": ([8, 2, 3.0, 0.5], "square", 0.5, 1.0),
-    "square, L 8, R 2, strength 3, step too large": ([8, 2, 3.0, 0.5], "square", 5.0, 1.0),
+    "logistic, L 10, R 1, strength 5": {"task": [10, 1, 5.0, 0.5]},
+    "logistic, L 10, R 1, strength 4, prior 0.3": {"task": [10, 1, 4.0, 0.3], "lr_b": 6.0},
+    "square, L 8, R 2, strength 3, small step": {
+        "task": [8, 2, 3.0, 0.5],
+        "loss": "square",
+        "lr_w": 0.5,
+    },
+    "square, L 8, R 2, strength 3, step too large": {
+        "task": [8, 2, 3.0, 0.5],
+        "loss": "square",
+        "lr_w": 5.0,
+    },
 }
+X_LABEL = "bags per dimension, alpha0 = n0/d"
 
 
-def config(paper: bool) -> Config:
-    """Four settings, the last with a step that turns the query away."""
-    return {
-        "settings": SETTINGS,
-        "dim": 1000 if paper else 400,
-        "replicates": 10 if paper else 8,
-        "alphas": [0.5, 1.0, 2.0, 4.0, 8.0],
-    }
+class QueryAlignment(Experiment):
+    """Each of `settings` has a task and options of `query_alignment`; `best` searches for steps.
 
+    `lines` points are predicted beyond the measured ones; with `dim` 0 nothing is drawn.
+    """
 
-def shards(config: Config) -> list[Shard]:
-    """One for each setting and alpha0."""
-    return [
-        {
-            "name": name,
-            "setting": setting,
-            "alpha0": alpha0,
-            "dim": config["dim"],
-            "replicates": config["replicates"],
+    name = "sparse-alignment"
+    title = "Sparse tokens: cosine of the query after two gradient steps, and the 1 - C/alpha0 law"
+
+    def config(self, paper: bool) -> Config:
+        """Four settings, the last with a step that turns the query away."""
+        return {
+            "settings": SETTINGS,
+            "best": False,
+            "dim": 1000 if paper else 400,
+            "replicates": 10 if paper else 8,
+            "alphas": [0.5, 1.0, 2.0, 4.0, 8.0],
+            "lines": 60,
         }
-        for name, setting in config["settings"].items()
-        for alpha0 in config["alphas"]
-    ]
 
+    def shards(self, config: Config) -> list[Shard]:
+        """One for each setting and alpha0, and one for the line of each setting."""
+        common = {name: config[name] for name in ("best", "dim", "replicates")}
+        settings = [{"name": k, "setting": v, **common} for k, v in config["settings"].items()]
+        points = [{**one, "alphas": [alpha]} for one in settings for alpha in config["alphas"]]
+        grid = np.geomspace(0.25, 64, config["lines"]).tolist()
+        return points + [{**one, "alphas": grid, "dim": 0} for one in settings if grid]
 
-def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Cosine and norm, predicted beside measured."""
-    sizes, loss, lr_w, lr_b = shard["setting"]
-    task = SparseTask(*sizes)
-    found = query_alignment(task, shard["alpha0"], loss, lr_w, lr_b)
-    measured = simulate_alignment(
-        task,
-        shard["alpha0"],
-        loss,
-        lr_w,
-        lr_b,
-        dim=shard["dim"],
-        replicates=shard["replicates"],
-        seed=seed_number(seed),
-    )
-    labels = {"setting": shard["name"], "alpha0": shard["alpha0"], "constant": found.constant}
-    return paired(labels, {"cosine": found.cosine, "norm": found.norm}, measured)
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Cosine and norm, predicted beside measured."""
+        options = dict(shard["setting"])
+        task, dim = SparseTask(*options.pop("task")), shard["dim"]
+        frames = []
+        for alpha0 in shard["alphas"]:
+            if shard["best"]:
+                loss, beta = options.get("loss", "logistic"), options.get("beta", 1.0)
+                chosen = best_step_sizes(task, alpha0, loss, beta=beta, dim=dim or None)
+                options |= {"lr_w": chosen.lr_w, "lr_b": chosen.lr_b}
+            found = query_alignment(task, alpha0, **options)
+            sizes = {"replicates": shard["replicates"], "seed": seed_number(seed)}
+            drawn = simulate_alignment(task, alpha0, **options, dim=dim, **sizes) if dim else None
+            labels = {"setting": shard["name"], "alpha0": alpha0, "sharpness": found.sharpness}
+            labels |= {"lr_w": found.lr_w, "lr_b": found.lr_b, "constant": found.constant}
+            frames.append(paired(labels, {"cosine": found.cosine, "norm": found.norm}, drawn))
+        return pd.concat(frames)
 
-
-def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    """The cosine, and its distance from one against the law C/alpha0."""
-    grid = np.geomspace(0.25, 64, 60)
-    cosines, gaps = [], []
-    for name, (sizes, loss, lr_w, lr_b) in config["settings"].items():
-        theory = [query_alignment(SparseTask(*sizes), a, loss, lr_w, lr_b) for a in grid]
-        values = np.array([a.cosine for a in theory])
-        dots = where(curves, setting=name, quantity="cosine")
-        cosines.append(Series(grid, values, "line", None, name))
-        cosines.append(
-            Series(dots["alpha0"], dots["measured"], "points", None, name, dots["stderr"])
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """The cosine, and its distance from one against the law C/alpha0."""
+        cosines, gaps = [], []
+        for name, part in groups(where(curves, quantity="cosine"), "setting"):
+            cosines += pair(part, "alpha0", None, name)
+            missing = {column: 1 - part[column].abs() for column in ("predicted", "measured")}
+            gaps += pair(part.assign(**missing), "alpha0", name)
+            large = part[part["alpha0"] >= 1].sort_values("alpha0")
+            law = large["constant"] / large["alpha0"]
+            gaps.append(Series(large["alpha0"], law, "dotted", None, name))
+        left = Panel(
+            "cosine with the signal",
+            X_LABEL,
+            "cosine",
+            tuple(cosines),
+            y_scale="linear",
+            y_limits=(-1.05, 1.05),
         )
-        gaps.append(Series(grid, 1 - np.abs(values), "line", name, name))
-        law = theory[-1].constant / grid
-        gaps.append(Series(grid[grid > 1], law[grid > 1], "dotted", None, name))
-        gaps.append(
-            Series(dots["alpha0"], 1 - dots["measured"].abs(), "points", None, name, dots["stderr"])
-        )
-    x_label = "bags per dimension, alpha0 = n0/d"
-    return FigureSpec(
-        "Two gradient steps align the query with the signal",
-        (
-            Panel(
-                "cosine with the signal",
-                x_label,
-                "cosine",
-                tuple(cosines),
-                y_scale="linear",
-                y_limits=(-1.05, 1.05),
+        return FigureSpec(
+            "Two gradient steps align the query with the signal",
+            (left, Panel("distance from perfect", X_LABEL, "1 - |cosine|", tuple(gaps))),
+            caption=wrapped(
+                "Lines: exact limit; dotted: C/alpha0; points: two steps taken on drawn bags at "
+                f"d = {config['dim']}, {config['replicates']} replicates. A first step that is too "
+                "large turns the query away from the signal."
             ),
-            Panel("distance from perfect", x_label, "1 - |cosine|", tuple(gaps)),
-        ),
-        caption=caption(
-            f"Lines: exact limit; dotted: C/alpha0; points: two steps taken on drawn bags at "
-            f"d = {config['dim']}, {config['replicates']} replicates. A first step that is too "
-            "large turns the query away from the signal."
-        ),
-    )
+        )
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Predicted and measured cosine and norm."""
+        asked = curves[curves["alpha0"].isin(config["alphas"])]
+        keys = ("setting", "alpha0", "lr_w", "lr_b", "constant", "sharpness")
+        return side_by_side(asked, *keys)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """How well theory and simulation agree, and whether the steps go astray."""
+        said = [agreement(where(curves, quantity=q), q) for q in ("cosine", "norm")]
+        away = curves[(curves["quantity"] == "cosine") & (curves["predicted"] < 0)]["setting"]
+        turned = [
+            f"{name}: these steps turn the query away from the signal." for name in away.unique()
+        ]
+        return (said if config["dim"] else []) + turned
 
 
-def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    """Predicted and measured cosine and norm."""
-    rows = []
-    for name in in_order(curves["setting"]):
-        for alpha0 in in_order(curves["alpha0"]):
-            pair = where(curves, setting=name, alpha0=alpha0)
-            row: dict[str, object] = {"setting": name, "alpha0": alpha0}
-            for cell in pair.itertuples():
-                row[str(cell.quantity)] = cell.predicted
-                row[f"{cell.quantity} measured"] = cell.measured
-                row[f"{cell.quantity} +-"] = cell.stderr
-            rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def remarks(config: Config, curves: pd.DataFrame) -> list[str]:
-    """How well theory and simulation agree."""
-    return [worst(where(curves, quantity=q)) + f" ({q})" for q in ("cosine", "norm")]
-
-
-EXPERIMENT = Experiment(
-    name="sparse-alignment",
-    title="Sparse tokens: cosine of the query after two gradient steps, and the 1 - C/alpha0 law",
-    config=config,
-    shards=shards,
-    compute=compute,
-    combine=keep,
-    figure=figure,
-    table=table,
-    remarks=remarks,
-)
+EXPERIMENT = QueryAlignment()

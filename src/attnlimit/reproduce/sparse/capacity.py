@@ -2,152 +2,130 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.sparse.rows import caption, keep, paired, seed_number, where
-from attnlimit.sparse.law.capacity import capacity
-from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.train.simulate import simulate_capacity
-
-CASES: dict[str, dict[str, Any]] = {
-    "attention": {"model": "attention", "cosine": 0.8, "sharpness": 1.0},
-    "mean pooling": {"model": "pooled"},
-    "all tokens": {"model": "vectorized"},
-}
+from attnlimit.reproduce.panels import points, wrapped
+from attnlimit.reproduce.rows import groups, where
+from attnlimit.reproduce.sparse.rows import NAMES, paired, seed_number
+from attnlimit.sparse import SparseTask, capacity, simulate_capacity
 
 
-def config(paper: bool) -> Config:
-    """Capacity against strength, and separability around it at one strength."""
-    return {
-        "length": 6,
-        "signals": 1,
-        "prior": 0.5,
-        "strengths": np.linspace(0, 6, 13).tolist(),
-        "checked_strength": 2.0,
-        "dims": {"attention": 200, "mean pooling": 200, "all tokens": 40}
-        if paper
-        else {"attention": 80, "mean pooling": 80, "all tokens": 20},
-        "replicates": 100 if paper else 40,
-        "ratios": [0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3],
-    }
+class SeparableBags(Experiment):
+    """Capacity against strength, and the separable fraction of draws around it where `checked`.
 
+    A classifier with dimension 0 in `dims` is not drawn.
+    """
 
-def shards(config: Config) -> list[Shard]:
-    """One for the lines of each model, one for each simulated ratio."""
-    base = {name: config[name] for name in ("length", "signals", "prior")}
-    lines = [{**base, "kind": "line", "case": c, "strengths": config["strengths"]} for c in CASES]
-    points = [
-        {
-            **base,
-            "kind": "point",
-            "case": case,
-            "strength": config["checked_strength"],
-            "ratio": ratio,
-            "dim": config["dims"][case],
-            "replicates": config["replicates"],
+    name = "sparse-capacity"
+    title = "Sparse tokens: how many bags are separable, against linear programs"
+
+    def config(self, paper: bool) -> Config:
+        """Thirteen strengths, one of them checked at seven ratios of n to the capacity."""
+        dims = (200, 200, 40) if paper else (80, 80, 20)
+        return {
+            "length": 6,
+            "signals": 1,
+            "prior": 0.5,
+            "cosine": 0.8,
+            "sharpness": 1.0,
+            "strengths": np.linspace(0, 6, 13).tolist(),
+            "checked": [2.0],
+            "dims": dict(zip(NAMES, dims, strict=True)),
+            "replicates": 100 if paper else 40,
+            "ratios": [0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3],
         }
-        for case in CASES
-        for ratio in config["ratios"]
-    ]
-    return lines + points
 
-
-def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Capacity at every strength, or the separable fraction at a ratio of it."""
-    case = CASES[shard["case"]]
-
-    def task_at(strength: float) -> SparseTask:
-        return SparseTask(shard["length"], shard["signals"], strength, shard["prior"])
-
-    def star(strength: float) -> float:
-        return float(capacity(task_at(strength), **case))
-
-    if shard["kind"] == "line":
-        frames = [
-            paired(
-                {"kind": "line", "case": shard["case"], "strength": s, "ratio": np.nan},
-                {"capacity": star(s)},
-                None,
-            )
-            for s in shard["strengths"]
+    def shards(self, config: Config) -> list[Shard]:
+        """One for the line of each classifier, one for each simulated ratio."""
+        own = ("strengths", "checked", "dims", "ratios", "seed")
+        base = {k: v for k, v in config.items() if k not in own}
+        dims = config["dims"]
+        lines = [{**base, "model": m, "strengths": config["strengths"], "dim": 0} for m in dims]
+        checks = [
+            {**base, "model": model, "strengths": [strength], "dim": dim, "ratio": ratio}
+            for model, dim in dims.items()
+            if dim
+            for strength in config["checked"]
+            for ratio in config["ratios"]
         ]
+        return lines + checks
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Capacity at every strength, or the separable fraction at a ratio of it."""
+        query = {"cosine": shard["cosine"], "sharpness": shard["sharpness"]}
+        model, dim, frames = shard["model"], shard["dim"], []
+        for strength in shard["strengths"]:
+            task = SparseTask(shard["length"], shard["signals"], strength, shard["prior"])
+            star = capacity(task, model, **query).value
+            predicted, drawn, ratio = {"capacity": star}, None, shard.get("ratio", np.nan)
+            if dim:
+                # in the limit: all separable below the capacity, none above
+                predicted["separable"] = float(np.heaviside(1 - ratio, 0.5))
+                sizes = {"replicates": shard["replicates"], "seed": seed_number(seed)}
+                drawn = simulate_capacity(task, ratio * star, model, **query, dim=dim, **sizes)
+            labels = {"model": model, "strength": strength, "ratio": ratio}
+            frames.append(paired(labels, predicted, drawn))
         return pd.concat(frames)
-    strength, ratio = shard["strength"], shard["ratio"]
-    alpha = ratio * star(strength)
-    measured = simulate_capacity(
-        task_at(strength),
-        alpha,
-        dim=shard["dim"],
-        replicates=shard["replicates"],
-        seed=seed_number(seed),
-        **case,
-    )
-    labels = {"kind": "point", "case": shard["case"], "strength": strength, "ratio": ratio}
-    # in the limit: all separable below the capacity, none above
-    return paired(labels, {"separable": float(np.heaviside(1 - ratio, 0.5))}, measured)
 
-
-def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    """Capacity against strength; separable fraction against alpha over alpha*."""
-    lines, checks = [], []
-    for case in CASES:
-        line = where(curves, kind="line", case=case)
-        lines.append(Series(line["strength"], line["predicted"], "line", case, case))
-        dots = where(curves, kind="point", case=case)
-        checks.append(Series(dots["ratio"], dots["measured"], "points", None, case, dots["stderr"]))
-        checks.append(Series(dots["ratio"], dots["measured"], "dotted", None, case))
-    step = Series([0.7, 1.0, 1.0, 1.3], [1.0, 1.0, 0.0, 0.0], "dashed", "limit", "limit")
-    return FigureSpec(
-        "How many bags can be separated at all",
-        (
-            Panel(
-                "capacity",
-                "signal strength",
-                "alpha* = n/d",
-                tuple(lines),
-                x_scale="linear",
-            ),
-            Panel(
-                f"linear programs at strength {config['checked_strength']:g}",
-                "n over capacity",
-                "separable fraction of draws",
-                (*checks, step),
-                x_scale="linear",
-                y_scale="linear",
-            ),
-        ),
-        caption=caption(
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """Capacity against strength; separable fraction against alpha over alpha*."""
+        lines, checks = [], []
+        stars = where(curves, quantity="capacity").sort_values("strength", kind="stable")
+        for model, line in groups(stars, "model"):
+            lines.append(Series(line["strength"], line["predicted"], "line", NAMES[model], model))
+        for (model, _), dots in groups(where(curves, quantity="separable"), "model", "strength"):
+            checks.append(points(dots, "ratio", group=model))
+            checks.append(Series(dots["ratio"], dots["measured"], "dotted", None, model))
+        panels = [
+            Panel("capacity", "signal strength", "alpha* = n/d", tuple(lines), "linear"),
+        ]
+        if checks:
+            ends = min(config["ratios"]), 1.0, 1.0, max(config["ratios"])
+            step = Series(ends, [1.0, 1.0, 0.0, 0.0], "dashed", "limit", "limit")
+            panels.append(
+                Panel(
+                    f"linear programs at strength {', '.join(f'{s:g}' for s in config['checked'])}",
+                    "n over capacity",
+                    "separable fraction of draws",
+                    (*checks, step),
+                    "linear",
+                    "linear",
+                )
+            )
+        drawn = ", ".join(f"{dim} ({NAMES[model]})" for model, dim in config["dims"].items())
+        caption = wrapped(
             f"L = {config['length']}, R = {config['signals']}, prior {config['prior']:g}; query "
-            f"with cosine 0.8 and sharpness 1. Right: {config['replicates']} draws a point, "
-            f"d = {config['dims']['attention']} (all tokens: {config['dims']['all tokens']} each)."
-        ),
-    )
-
-
-def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    """Capacities, and the ratio at which half of the draws are separable."""
-    rows = []
-    for case in CASES:
-        line = where(curves, kind="line", case=case)
-        at = line.iloc[(line["strength"] - config["checked_strength"]).abs().argmin()]
-        dots = where(curves, kind="point", case=case).sort_values("ratio")
-        half, error = _half(dots)
-        rows.append(
-            {
-                "classifier": case,
-                "strength": at["strength"],
-                "alpha* predicted": at["predicted"],
-                "alpha* measured": at["predicted"] * half,
-                "+-": at["predicted"] * error,
-                "dimension": config["dims"][case],
-            }
+            f"with cosine {config['cosine']:g} and sharpness {config['sharpness']:g}."
+            + (f" Right: {config['replicates']} draws a point, d = {drawn}." if checks else "")
         )
-    return pd.DataFrame(rows)
+        return FigureSpec("How many bags can be separated", tuple(panels), caption=caption)
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Capacities; separable fractions, and where half of the draws are separable."""
+        rows = []
+        for (model, strength), part in groups(curves, "model", "strength"):
+            dots = where(part, quantity="separable")
+            star = where(part, quantity="capacity")["predicted"]
+            row = {"model": model, "strength": strength, "alpha_star": star.iloc[0]}
+            if len(dots):
+                half, error = _half(dots.sort_values("ratio"))
+                row |= {"alpha_star measured": half * star.iloc[0], "+-": error * star.iloc[0]}
+            for dot in dots.itertuples():
+                row[f"separable at {dot.ratio:g}"] = dot.measured
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """What the columns are; a step is not compared point by point."""
+        if where(curves, quantity="separable").empty:
+            return []
+        return [
+            "alpha_star measured: where half of the draws are separable; separable at: fraction of "
+            f"{config['replicates']} draws at this multiple of the capacity."
+        ]
 
 
 def _half(dots: pd.DataFrame) -> tuple[float, float]:
@@ -158,18 +136,11 @@ def _half(dots: pd.DataFrame) -> tuple[float, float]:
         return float(np.interp(0.5, p[::-1], x[::-1])), float("nan")
     error = np.maximum(dots["stderr"].to_numpy()[near], 0.02)
     (slope, level), cov = np.polyfit(x[near] - 1, p[near], 1, w=1 / error, cov="unscaled")
+    if not slope < 0:
+        return float("nan"), float("nan")
     half = (0.5 - level) / slope
     gradient = np.array([-half / slope, -1 / slope])
     return 1 + float(half), float(np.sqrt(gradient @ cov @ gradient))
 
 
-EXPERIMENT = Experiment(
-    name="sparse-capacity",
-    title="Sparse tokens: how many bags are separable, against linear programs",
-    config=config,
-    shards=shards,
-    compute=compute,
-    combine=keep,
-    figure=figure,
-    table=table,
-)
+EXPERIMENT = SeparableBags()

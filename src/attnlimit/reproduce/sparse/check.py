@@ -2,78 +2,130 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.sparse.rows import keep, paired, seed_number, where
-from attnlimit.sparse.law.readout import readout
-from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.train.simulate import simulate_readout
+from attnlimit.reproduce.rows import where
+from attnlimit.reproduce.sparse.rows import paired, seed_number
+from attnlimit.sparse import SparseTask, readout, simulate_readout
 
-# length, signals, strength, prior | alpha | options
-SETTINGS: list[tuple[list[float], float, dict[str, object]]] = [
-    ([10, 1, 5.0, 0.5], 0.5, {"cosine": 0.8, "ridge": 1e-2}),
-    ([10, 1, 5.0, 0.5], 2.0, {"cosine": 0.8, "ridge": 1e-2}),
-    ([10, 1, 5.0, 0.5], 2.0, {"cosine": 0.8, "ridge": 1e-4}),
-    ([10, 1, 5.0, 0.5], 2.0, {"cosine": 0.8, "ridge": 1e-2, "loss": "square"}),
-    ([8, 2, 3.0, 0.3], 2.0, {"cosine": 0.5, "sharpness": 2.0, "ridge": 1e-3}),
-    ([5, 1, 2.0, 0.7], 1.5, {"cosine": -0.4, "ridge": 1e-1}),
-    ([20, 3, 2.0, 0.5], 2.0, {"cosine": 0.95, "sharpness": 0.5, "loss": "hinge"}),
-    ([6, 1, 4.0, 0.2], 3.0, {"cosine": 1.0, "sharpness": 4.0, "ridge": 1e-2}),
-    ([6, 2, 3.0, 0.5], 0.6, {"cosine": 0.0, "ridge": 1e-3, "loss": "square"}),
-    ([4, 1, 3.0, 0.5], 3.0, {"cosine": 0.6, "sharpness": 3.0, "ridge": 1.0}),
-    ([10, 1, 5.0, 0.5], 3.0, {"model": "pooled", "ridge": 1e-3}),
-    ([10, 2, 3.0, 0.4], 1.0, {"model": "pooled", "ridge": 1e-2, "loss": "hinge"}),
-    ([3, 1, 4.0, 0.4], 2.0, {"model": "vectorized", "ridge": 1e-2}),
-    ([3, 2, 2.0, 0.5], 1.5, {"model": "vectorized", "ridge": 1e-2, "loss": "square"}),
+SETTINGS: list[dict[str, Any]] = [
+    {"task": task, "alpha": alpha, "options": options}
+    for task, alpha, options in (
+        # length, signals, strength, prior | alpha | options
+        ([10, 1, 5.0, 0.5], 0.5, {"cosine": 0.8, "ridge": 1e-2}),
+        ([10, 1, 5.0, 0.5], 2.0, {"cosine": 0.8, "ridge": 1e-2}),
+        ([10, 1, 5.0, 0.5], 2.0, {"cosine": 0.8, "ridge": 1e-4}),
+        ([10, 1, 5.0, 0.5], 2.0, {"cosine": 0.8, "ridge": 1e-2, "loss": "square"}),
+        ([8, 2, 3.0, 0.3], 2.0, {"cosine": 0.5, "sharpness": 2.0, "ridge": 1e-3}),
+        ([5, 1, 2.0, 0.7], 1.5, {"cosine": -0.4, "ridge": 1e-1}),
+        ([20, 3, 2.0, 0.5], 2.0, {"cosine": 0.95, "sharpness": 0.5, "loss": "hinge"}),
+        ([6, 1, 4.0, 0.2], 3.0, {"cosine": 1.0, "sharpness": 4.0, "ridge": 1e-2}),
+        ([6, 2, 3.0, 0.5], 0.6, {"cosine": 0.0, "ridge": 1e-3, "loss": "square"}),
+        ([4, 1, 3.0, 0.5], 3.0, {"cosine": 0.6, "sharpness": 3.0, "ridge": 1.0}),
+        ([10, 1, 5.0, 0.5], 3.0, {"model": "pooled", "ridge": 1e-3}),
+        ([10, 2, 3.0, 0.4], 1.0, {"model": "pooled", "ridge": 1e-2, "loss": "hinge"}),
+        ([3, 1, 4.0, 0.4], 2.0, {"model": "vectorized", "ridge": 1e-2}),
+        ([3, 2, 2.0, 0.5], 1.5, {"model": "vectorized", "ridge": 1e-2, "loss": "square"}),
+    )
 ]
+QUANTITIES = {"test_error": "test error", "train_loss": "training loss"}
 
 
-def config(paper: bool) -> Config:
-    """Fourteen settings at d and 4 d, so that the finite-size bias can be told from noise."""
-    return {
-        "settings": SETTINGS,
-        "dims": [250, 1000] if paper else [75, 300],
-        "replicates": [40, 12] if paper else [32, 12],
-    }
+class TheoryCheck(Experiment):
+    """Each setting at sizes d and 4 d, so that the finite-size bias can be told from noise."""
 
+    name = "sparse-check"
+    title = "Sparse tokens: theory against trained classifiers on 14 settings, at two sizes"
 
-def shards(config: Config) -> list[Shard]:
-    """One for each setting and size."""
-    return [
-        {"setting": index, "task": task, "alpha": alpha, "options": options, "dim": d, "count": r}
-        for index, (task, alpha, options) in enumerate(config["settings"])
-        for d, r in zip(config["dims"], config["replicates"], strict=True)
-    ]
+    def config(self, paper: bool) -> Config:
+        """Return fourteen settings at two sizes."""
+        return {
+            "settings": SETTINGS,
+            "dims": [250, 1000] if paper else [75, 300],
+            "replicates": [40, 12] if paper else [32, 12],
+        }
 
+    def shards(self, config: Config) -> list[Shard]:
+        """One for each setting and size."""
+        return [
+            {**setting, "setting": index, "dim": d, "count": r}
+            for index, setting in enumerate(config["settings"])
+            for d, r in zip(config["dims"], config["replicates"], strict=True)
+        ]
 
-def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Test error and training loss, predicted beside measured."""
-    length, signals, strength, prior = shard["task"]
-    task = SparseTask(int(length), int(signals), strength, prior)
-    options = shard["options"]
-    found = readout(task, shard["alpha"], **options)
-    measured = simulate_readout(
-        task,
-        shard["alpha"],
-        dim=shard["dim"],
-        replicates=shard["count"],
-        seed=seed_number(seed),
-        **options,
-    )
-    name = (
-        f"{found.model}, {found.loss}, L {task.length}, R {task.signals}, "
-        f"strength {task.strength:g}, prior {task.prior:g}, alpha {shard['alpha']:g}, "
-        f"ridge {found.ridge:g}"
-    )
-    if found.model == "attention":
-        name += f", cosine {found.cosine:g}, sharpness {found.sharpness:g}"
-    labels = {"setting": shard["setting"], "name": name, "dim": shard["dim"]}
-    return paired(
-        labels, {"test_error": found.test_error, "train_loss": found.train_loss}, measured
-    )
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Test error and training loss, predicted beside measured."""
+        task, alpha, options = SparseTask(*shard["task"]), shard["alpha"], shard["options"]
+        sizes = {"dim": shard["dim"], "replicates": shard["count"], "seed": seed_number(seed)}
+        found = readout(task, alpha, **options)
+        drawn = simulate_readout(task, alpha, **options, **sizes)
+        name = (
+            f"{found.model}, {found.loss}, L {task.length}, R {task.signals}, "
+            f"strength {task.strength:g}, prior {task.prior:g}, alpha {alpha:g}, "
+            f"ridge {found.ridge:g}"
+        )
+        if found.model == "attention":
+            name += f", cosine {found.cosine:g}, sharpness {found.sharpness:g}"
+        labels = {"setting": shard["setting"], "name": name, "dim": shard["dim"]}
+        return paired(labels, {name: getattr(found, name) for name in QUANTITIES}, drawn)
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """Differences from theory in standard errors, at the larger size."""
+        both = extrapolated(config, curves)
+        panels = []
+        for quantity, label in QUANTITIES.items():
+            part = where(both, quantity=quantity)
+            x, ones = part["setting"] + 1, np.ones(len(part))
+            ends = [0.5, len(part) + 0.5]
+            series = (
+                Series(x, part["z_large"], "points", f"d = {config['dims'][1]}", "d", ones),
+                Series(x + 0.25, part["z_limit"], "points", "extrapolated in d", "limit", ones),
+                Series(ends, [0, 0], "line", None, "zero"),
+                *(Series(ends, [z, z], "dotted", None, "zero") for z in (3, -3)),
+            )
+            y_label = "measured minus predicted, in standard errors"
+            panels.append(
+                Panel(label, "setting", y_label, series, "linear", "linear", y_limits=(-5, 5))
+            )
+        return FigureSpec("Theory against trained classifiers, setting by setting", tuple(panels))
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Predicted, measured at the larger size, and both differences in standard errors."""
+        columns = {
+            "name": "setting",
+            "quantity": "quantity",
+            "predicted": "predicted",
+            "measured_large": "measured",
+            "stderr_large": "+-",
+            "z_large": "z",
+            "z_limit": "z extrapolated",
+        }
+        return extrapolated(config, curves)[list(columns)].rename(columns=columns)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """How many comparisons pass, how the differences are spread, and whether they lean."""
+        both = extrapolated(config, curves)
+        gap = (both["measured_large"] - both["predicted"]).abs()
+        plain = gap < 3 * both["stderr_large"]
+        allowed = gap < 3 * both["stderr_large"] + both["bias"].abs()
+        said = [
+            f"at d = {config['dims'][1]}: {int(plain.sum())} of {len(both)} within 3 standard "
+            f"errors, {int(allowed.sum())} within 3 standard errors plus the bias estimated from "
+            "two sizes."
+        ]
+        for quantity in QUANTITIES:
+            z = where(both, quantity=quantity)["z_large"]
+            said.append(
+                f"{quantity}: root mean square {np.sqrt((z**2).mean()):.2f} standard errors, mean "
+                f"{z.mean():+.2f} (independent settings would give 0 +- "
+                f"{1.1 / np.sqrt(len(z)):.2f})."
+            )
+        return said
 
 
 def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
@@ -84,8 +136,9 @@ def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
     small, large = config["dims"]
     factor = 1 / (np.sqrt(large / small) - 1)
     keys = ["setting", "name", "quantity", "predicted"]
-    left = where(curves, dim=small).set_index(keys)[["measured", "stderr"]]
-    right = where(curves, dim=large).set_index(keys)[["measured", "stderr"]]
+    left, right = (
+        where(curves, dim=dim).set_index(keys)[["measured", "stderr"]] for dim in (small, large)
+    )
     both = left.add_suffix("_small").join(right.add_suffix("_large")).reset_index()
     both["bias"] = (both["measured_small"] - both["measured_large"]) * factor
     both["limit"] = both["measured_large"] - both["bias"]
@@ -97,76 +150,4 @@ def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
     return both
 
 
-def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    """Differences from theory in standard errors, at the larger size."""
-    both = extrapolated(config, curves)
-    panels = []
-    for quantity, label in (("test_error", "test error"), ("train_loss", "training loss")):
-        part = where(both, quantity=quantity)
-        ones = np.ones(len(part))
-        x = part["setting"] + 1
-        panels.append(
-            Panel(
-                label,
-                "setting",
-                "measured minus predicted, in standard errors",
-                (
-                    Series(x, part["z_large"], "points", f"d = {config['dims'][1]}", "d", ones),
-                    Series(x + 0.25, part["z_limit"], "points", "extrapolated in d", "limit", ones),
-                    Series([0.5, len(part) + 0.5], [0, 0], "line", None, "zero"),
-                    Series([0.5, len(part) + 0.5], [3, 3], "dotted", None, "zero"),
-                    Series([0.5, len(part) + 0.5], [-3, -3], "dotted", None, "zero"),
-                ),
-                x_scale="linear",
-                y_scale="linear",
-                y_limits=(-5, 5),
-            )
-        )
-    return FigureSpec("Theory against trained classifiers, setting by setting", tuple(panels))
-
-
-def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    """Predicted, measured at the larger size, and both differences in standard errors."""
-    both = extrapolated(config, curves)
-    columns = {
-        "name": "setting",
-        "quantity": "quantity",
-        "predicted": "predicted",
-        "measured_large": "measured",
-        "stderr_large": "+-",
-        "z_large": "z",
-        "z_limit": "z extrapolated",
-    }
-    return both[list(columns)].rename(columns=columns)
-
-
-def remarks(config: Config, curves: pd.DataFrame) -> list[str]:
-    """How many comparisons pass, how the differences are spread, and whether they lean."""
-    both = extrapolated(config, curves)
-    gap = (both["measured_large"] - both["predicted"]).abs()
-    plain = gap < 3 * both["stderr_large"]
-    allowed = gap < 3 * both["stderr_large"] + both["bias"].abs()
-    said = [
-        f"at d = {config['dims'][1]}: {int(plain.sum())} of {len(both)} within 3 standard errors, "
-        f"{int(allowed.sum())} within 3 standard errors plus the bias estimated from two sizes."
-    ]
-    for quantity in ("test_error", "train_loss"):
-        z = where(both, quantity=quantity)["z_large"]
-        said.append(
-            f"{quantity}: root mean square {np.sqrt((z**2).mean()):.2f} standard errors, mean "
-            f"{z.mean():+.2f} (independent settings would give 0 +- {1.1 / np.sqrt(len(z)):.2f})."
-        )
-    return said
-
-
-EXPERIMENT = Experiment(
-    name="sparse-check",
-    title="Sparse tokens: theory against trained classifiers on 14 settings, at two sizes",
-    config=config,
-    shards=shards,
-    compute=compute,
-    combine=keep,
-    figure=figure,
-    table=table,
-    remarks=remarks,
-)
+EXPERIMENT = TheoryCheck()

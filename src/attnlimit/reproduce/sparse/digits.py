@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.sparse.planned import planned
+from attnlimit.reproduce.sparse.planned import PlannedBags
 from attnlimit.sparse.bags.digits import digit_bags
 from attnlimit.sparse.bags.source import BagSource
 
 
-def config(paper: bool) -> Config:
-    """Three digits as the rare signal, one in a bag of ten."""
-    return {
-        "digits": [0, 6, 9],
-        "length": 10,
-        "signals": 1,
-        "pilot": 400,
-        "max_dim": None,
-        "budgets": [50, 100, 200, 400, 800, 1600],
-        "replicates": 40 if paper else 20,
-        "test_bags": 4000,
-    }
+class Digits(PlannedBags):
+    """Bags of scikit-learn's digits, one digit being the signal."""
+
+    name = "sparse-digits"
+    title = "Sparse tokens on real data: bags of handwritten digits, planned and then trained"
+    signal = "digit"
+    heading = "Bags of ten handwritten digits, one of them the signal"
+
+    def config(self, paper: bool) -> Config:
+        """Three digits as the rare signal, one in a bag of ten."""
+        return {
+            "digits": [0, 6, 9],
+            "length": 10,
+            "signals": 1,
+            "pilot": 400,
+            "max_dim": None,
+            "budgets": [50, 100, 200, 400, 800, 1600],
+            "replicates": 40 if paper else 20,
+            "test_bags": 4000,
+        }
+
+    def source(self, shard: Shard) -> BagSource:
+        """Bags of a shard's digit."""
+        return digit_bags(shard["digit"], shard["length"], shard["signals"])
 
 
-def source(shard: Shard) -> BagSource:
-    """Bags of a shard's digit."""
-    return digit_bags(shard["digit"], shard["length"], shard["signals"])
-
-
-EXPERIMENT = planned(
-    "sparse-digits",
-    "Sparse tokens on real data: bags of handwritten digits, planned and then trained",
-    config,
-    source,
-    signal="digit",
-    heading="Bags of ten handwritten digits, one of them the signal",
-)
+EXPERIMENT = Digits()

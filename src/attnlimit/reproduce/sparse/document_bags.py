@@ -53,11 +53,11 @@ def document_bags(
     if background > len(others):
         raise BadInput(f"background is {background}, but there are {len(others)} other articles.")
     rng = np.random.default_rng(seed)
-    hits, unseen_hits = _halves(_embedded(model, signal, None), rng)
+    hits, unseen_hits = _halves(sentence_embeddings(model, signal, None), rng)
     titles = [others[i].title for i in rng.permutation(background)]
-    seen = [_halves(_embedded(model, title, size), rng) for title in titles[0::2]]
+    seen = [_halves(sentence_embeddings(model, title, size), rng) for title in titles[0::2]]
     noise, unseen_noise = (np.concatenate(part) for part in zip(*seen, strict=True))
-    apart = np.concatenate([_embedded(model, title, size) for title in titles[1::2]])
+    apart = np.concatenate([sentence_embeddings(model, title, size) for title in titles[1::2]])
     return BagSource(
         Pool(hits, noise),
         {
@@ -82,7 +82,7 @@ def _model(name: str) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _embedded(model: str, title: str, most: int | None) -> Array:
+def sentence_embeddings(model: str, title: str, most: int | None) -> Array:
     """Embeddings of an article's sentences, evenly spaced if there are more than `most`."""
     from attnlimit.models import wikipedia
     from attnlimit.models.spend.downstream import embed

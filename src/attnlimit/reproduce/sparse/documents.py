@@ -4,48 +4,50 @@ from __future__ import annotations
 
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.sparse.document_bags import document_bags
-from attnlimit.reproduce.sparse.planned import planned
+from attnlimit.reproduce.sparse.planned import PlannedBags
 from attnlimit.sparse.bags.source import BagSource
 
 
-def config(paper: bool) -> Config:
-    """Three Wikipedia articles as the rare signal, one sentence in ten."""
-    from attnlimit.models.load.bundled import BUNDLED
+class Documents(PlannedBags):
+    """Bags of Wikipedia sentences, one article being the signal."""
 
-    return {
-        "articles": ["Amphibian", "Autism", "Apollo 11"],
-        "model": "minilm",
-        "weights": BUNDLED["minilm"].sha256,
-        "text_licence": "CC BY-SA 3.0 and GFDL",
-        "background": 60,
-        "per_article": 40,
-        "length": 10,
-        "signals": 1,
-        "pilot": 400,
-        "max_dim": 50,
-        "budgets": [50, 100, 200, 400, 800, 1600],
-        "replicates": 40 if paper else 16,
-        "test_bags": 2000,
-    }
-
-
-def source(shard: Shard) -> BagSource:
-    """Bags of a shard's article."""
-    return document_bags(
-        shard["article"],
-        shard["length"],
-        shard["signals"],
-        background=shard["background"],
-        per_article=shard["per_article"],
-        model=shard["model"],
+    name = "sparse-documents"
+    title = (
+        "Sparse tokens on text: documents as bags of sentence embeddings, planned and then trained"
     )
+    signal = "article"
+    heading = "Bags of ten Wikipedia sentences, one of them from the article that is the signal"
+
+    def config(self, paper: bool) -> Config:
+        """Three Wikipedia articles as the rare signal, one sentence in ten."""
+        from attnlimit.models.load.bundled import BUNDLED
+
+        return {
+            "articles": ["Amphibian", "Autism", "Apollo 11"],
+            "model": "minilm",
+            "weights": BUNDLED["minilm"].sha256,
+            "text_licence": "CC BY-SA 3.0 and GFDL",
+            "background": 60,
+            "per_article": 40,
+            "length": 10,
+            "signals": 1,
+            "pilot": 400,
+            "max_dim": 50,
+            "budgets": [50, 100, 200, 400, 800, 1600],
+            "replicates": 40 if paper else 16,
+            "test_bags": 2000,
+        }
+
+    def source(self, shard: Shard) -> BagSource:
+        """Bags of a shard's article."""
+        return document_bags(
+            shard["article"],
+            shard["length"],
+            shard["signals"],
+            background=shard["background"],
+            per_article=shard["per_article"],
+            model=shard["model"],
+        )
 
 
-EXPERIMENT = planned(
-    "sparse-documents",
-    "Sparse tokens on text: documents as bags of sentence embeddings, planned and then trained",
-    config,
-    source,
-    signal="article",
-    heading="Bags of ten Wikipedia sentences, one of them from the article that is the signal",
-)
+EXPERIMENT = Documents()

@@ -2,187 +2,143 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.sparse.rows import caption, keep, paired, seed_number, where, worst
-from attnlimit.sparse.law.end_to_end import best_split
-from attnlimit.sparse.law.readout import readout
-from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.train.simulate import simulate_protocol, simulate_readout
+from attnlimit.reproduce.panels import wrapped
+from attnlimit.reproduce.rows import groups, where
+from attnlimit.reproduce.sparse.rows import NAMES, paired, seed_number, side_by_side
+from attnlimit.sparse import SparseTask, best_split, readout, simulate_protocol, simulate_readout
 
-NAMES = {"attention": "attention", "pooled": "mean pooling", "vectorized": "all tokens"}
-
-
-def config(paper: bool) -> Config:
-    """A grid of strengths and sample sizes; some of its points are trained on drawn bags."""
-    fine = {"strengths": np.linspace(0.5, 6, 12), "alphas": np.geomspace(0.5, 64, 12)}
-    coarse = {"strengths": np.linspace(0.5, 6, 8), "alphas": np.geomspace(0.5, 64, 8)}
-    grid = fine if paper else coarse
-    return {
-        "length": 10,
-        "signals": 1,
-        "prior": 0.5,
-        "ridge": 0.1,
-        "strengths": grid["strengths"].tolist(),
-        "alphas": grid["alphas"].tolist(),
-        "checked": [[2.0, 4.0], [3.0, 2.0], [3.0, 8.0], [4.0, 4.0], [5.0, 2.0], [5.0, 8.0]],
-        "dim": 500 if paper else 150,
-        "replicates": 8,
-    }
+HOPELESS = 0.45
+"""Where the least error is above this nobody wins."""
 
 
-def shards(config: Config) -> list[Shard]:
-    """One for each strength, one for each checked point."""
-    base = {k: config[k] for k in ("length", "signals", "prior", "ridge")}
-    lines = [
-        {**base, "kind": "grid", "strength": s, "alphas": config["alphas"]}
-        for s in config["strengths"]
-    ]
-    points = [
-        {**base, "kind": "point", "strength": s, "alphas": [a]} | _sizes(config)
-        for s, a in config["checked"]
-    ]
-    return lines + points
+class WhoWins(Experiment):
+    """A grid of strengths and sample sizes; `checked` points are trained too, unless `dim` is 0."""
 
+    name = "sparse-phase"
+    title = "Sparse tokens: who wins where, in strength and number of bags"
 
-def _sizes(config: Config) -> dict[str, int]:
-    return {"dim": config["dim"], "replicates": config["replicates"]}
+    def config(self, paper: bool) -> Config:
+        """A grid of 12 x 12 or 8 x 8 points and six that are trained on drawn bags."""
+        size = 12 if paper else 8
+        return {
+            "length": 10,
+            "signals": 1,
+            "prior": 0.5,
+            "loss": "logistic",
+            "ridge": 0.1,
+            "strengths": np.linspace(0.5, 6, size).tolist(),
+            "alphas": np.geomspace(0.5, 64, size).tolist(),
+            "checked": [[2.0, 4.0], [3.0, 2.0], [3.0, 8.0], [4.0, 4.0], [5.0, 2.0], [5.0, 8.0]],
+            "dim": 500 if paper else 150,
+            "replicates": 8,
+        }
 
+    def shards(self, config: Config) -> list[Shard]:
+        """One for each strength, one for each checked point."""
+        own = ("strengths", "alphas", "checked", "seed")
+        base = {k: v for k, v in config.items() if k not in own}
+        alphas = config["alphas"]
+        lines = [{**base, "strength": s, "alphas": alphas, "dim": 0} for s in config["strengths"]]
+        points = [{**base, "strength": s, "alphas": [a]} for s, a in config["checked"]]
+        return lines + points if config["dim"] else lines
 
-def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-    """Error of each classifier at each alpha, the query's bags counted in."""
-    task = SparseTask(shard["length"], shard["signals"], shard["strength"], shard["prior"])
-    ridge, frames = shard["ridge"], []
-    for alpha in shard["alphas"]:
-        labels = {"kind": shard["kind"], "strength": task.strength, "alpha": alpha}
-        split = best_split(task, alpha, ridge=ridge, dim=shard.get("dim"))
-        measured = None
-        if shard["kind"] == "point":
-            sizes = {
-                "dim": shard["dim"],
-                "replicates": shard["replicates"],
-                "seed": seed_number(seed),
-            }
-            a = split.alignment
-            measured = simulate_protocol(
-                task,
-                split.alpha0,
-                split.alpha1,
-                ridge=ridge,
-                lr_w=a.lr_w,
-                lr_b=a.lr_b,
-                lr_q=a.lr_q,
-                **sizes,
-            )
-        predicted = {"test_error": split.test_error}
-        frames.append(
-            paired({**labels, "model": "attention", "split": split.fraction}, predicted, measured)
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Error of each classifier at each alpha, the query's bags counted in."""
+        task = SparseTask(shard["length"], shard["signals"], shard["strength"], shard["prior"])
+        how: dict[str, Any] = {"loss": shard["loss"], "ridge": shard["ridge"]}
+        dim = shard["dim"]
+        sizes = {"dim": dim, "replicates": shard["replicates"], "seed": seed_number(seed)}
+        drawn, frames = None, []
+        for alpha in shard["alphas"]:
+            labels = {"strength": task.strength, "alpha": alpha, "model": "attention"}
+            split = best_split(task, alpha, dim=dim or None, **how)
+            if dim:
+                a = split.alignment
+                steps: dict[str, Any] = {"lr_w": a.lr_w, "lr_b": a.lr_b, "lr_q": a.lr_q}
+                drawn = simulate_protocol(task, split.alpha0, split.alpha1, **steps, **how, **sizes)
+            labels["split"] = split.fraction
+            frames.append(paired(labels, {"test_error": split.test_error}, drawn))
+            for model in ("pooled", "vectorized"):
+                predicted = {"test_error": readout(task, alpha, model, **how).test_error}
+                if dim:
+                    drawn = simulate_readout(task, alpha, model, **how, **sizes)
+                labels |= {"model": model, "split": np.nan}
+                frames.append(paired(labels, predicted, drawn))
+        return pd.concat(frames)
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """The winner at each point, and error against strength at two sample sizes."""
+        won = winners(curves)
+        lost = won["least_error"] > HOPELESS
+        named = (
+            won["winner"]
+            .map(lambda model: f"{NAMES[model]} wins")
+            .mask(lost, f"nobody (error above {HOPELESS:.0%})")
         )
-        for model in ("pooled", "vectorized"):
-            found = readout(task, alpha, model, ridge=ridge)
-            if shard["kind"] == "point":
-                measured = simulate_readout(task, alpha, model, ridge=ridge, **sizes)
-            predicted = {"test_error": found.test_error}
-            frames.append(paired({**labels, "model": model, "split": np.nan}, predicted, measured))
-    return pd.concat(frames)
+        series = [
+            Series(part["strength"], part["alpha"], "points", label, label)
+            for label, part in won.groupby(named)
+        ]
+        lines = []
+        alphas = sorted(config["alphas"])
+        few, many = alphas[len(alphas) // 4], alphas[min(len(alphas) // 2 + 1, len(alphas) - 1)]
+        for alpha, style in ((few, "dashed"), (many, "line")):
+            for model, part in groups(where(_grid(curves), alpha=alpha), "model"):
+                label = f"{NAMES[model]}, alpha {alpha:.3g}"
+                lines.append(Series(part["strength"], part["predicted"], style, label, model))
+        x_label = "signal strength"
+        return FigureSpec(
+            "Who wins where",
+            (
+                Panel(
+                    "least test error",
+                    x_label,
+                    "labelled bags per dimension, alpha",
+                    tuple(series),
+                    "linear",
+                    y_limits=(0.6 * alphas[0], 8 * alphas[-1]),
+                ),
+                Panel("test error", x_label, "test error", tuple(lines), "linear"),
+            ),
+            caption=wrapped(
+                f"L = {config['length']}, R = {config['signals']}, ridge {config['ridge']:g}; "
+                "attention spends part of the same bags on its query, split and sharpness chosen "
+                "best."
+            ),
+        )
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Errors at the checked points, or on the whole grid, and who has the least."""
+        keys = ["strength", "alpha"]
+        table = side_by_side(curves.assign(quantity=curves["model"]), *keys)
+        share = where(curves, model="attention").drop_duplicates(keys).set_index(keys)["split"]
+        best = table[list(NAMES)].idxmin(axis="columns")
+        return table.assign(best=best).join(share.rename("query's share"), on=keys)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """Agreement, and how often each wins."""
+        shares = winners(curves)["winner"].value_counts(normalize=True)
+        said = ", ".join(f"{NAMES[str(m)]} {share:.0%}" for m, share in shares.items())
+        agreed = super().remarks(config, curves) if config["dim"] else []
+        return [*agreed, f"least predicted error on the grid: {said}."]
+
+
+def _grid(curves: pd.DataFrame) -> pd.DataFrame:
+    return curves[curves["measured"].isna()]
 
 
 def winners(curves: pd.DataFrame) -> pd.DataFrame:
-    """The classifier of least predicted error at each grid point, and by what factor."""
-    grid = where(curves, kind="grid")
-    wide = grid.pivot(index=["strength", "alpha"], columns="model", values="predicted")
-    ranked = np.sort(wide.to_numpy(), axis=1)
-    return pd.DataFrame(
-        {
-            "winner": wide.idxmin(axis=1),
-            "least_error": ranked[:, 0],
-            "factor": ranked[:, 1] / ranked[:, 0],
-        }
-    ).reset_index()
+    """The classifier of least predicted error at each grid point, and its error."""
+    wide = _grid(curves).pivot(index=["strength", "alpha"], columns="model", values="predicted")
+    best = {"winner": wide.idxmin(axis="columns"), "least_error": wide.min(axis="columns")}
+    return pd.DataFrame(best).reset_index()
 
 
-def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-    """The winner at each point, and error against strength at three sample sizes."""
-    won = winners(curves)
-    won["close"] = won["least_error"] > 0.45
-    series = [
-        Series(part["strength"], part["alpha"], "points", f"{name} wins", model)
-        for model, name in NAMES.items()
-        if len(part := won[(won["winner"] == model) & ~won["close"]])
-    ]
-    lost = won[won["close"]]
-    series.append(
-        Series(lost["strength"], lost["alpha"], "points", "nobody (error above 45 %)", "nobody")
-    )
-    lines = []
-    alphas = config["alphas"]
-    grid = where(curves, kind="grid")
-    for alpha, style in zip(
-        (alphas[2], alphas[len(alphas) // 2 + 1]), ("dashed", "line"), strict=True
-    ):
-        for model, name in NAMES.items():
-            line = where(grid, model=model, alpha=alpha)
-            label = f"{name}, alpha {alpha:.3g}"
-            lines.append(Series(line["strength"], line["predicted"], style, label, model))
-    return FigureSpec(
-        "Who wins where",
-        (
-            Panel(
-                "least test error",
-                "signal strength",
-                "labelled bags per dimension, alpha",
-                tuple(series),
-                x_scale="linear",
-                y_limits=(0.3, 500.0),
-            ),
-            Panel(
-                "test error",
-                "signal strength",
-                "test error",
-                tuple(lines),
-                x_scale="linear",
-            ),
-        ),
-        caption=caption(
-            f"L = {config['length']}, R = {config['signals']}, ridge {config['ridge']:g}; "
-            "attention spends part of the same bags on its query, split and sharpness chosen best."
-        ),
-    )
-
-
-def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    """Predicted and measured error at the checked points."""
-    points = where(curves, kind="point")
-    rows = []
-    for (strength, alpha), part in points.groupby(["strength", "alpha"], sort=False):
-        row: dict[str, object] = {"strength": strength, "alpha": alpha}
-        for cell in part.itertuples():
-            row[NAMES[str(cell.model)]] = cell.predicted
-            row[f"{NAMES[str(cell.model)]} measured"] = cell.measured
-            row[f"{NAMES[str(cell.model)]} +-"] = cell.stderr
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def remarks(config: Config, curves: pd.DataFrame) -> list[str]:
-    """Agreement, and how often each wins."""
-    won = winners(curves)
-    shares = won["winner"].value_counts(normalize=True)
-    said = ", ".join(f"{NAMES[str(m)]} {share:.0%}" for m, share in shares.items())
-    return [worst(where(curves, kind="point")), f"least predicted error on the grid: {said}."]
-
-
-EXPERIMENT = Experiment(
-    name="sparse-phase",
-    title="Sparse tokens: who wins where, in strength and number of bags",
-    config=config,
-    shards=shards,
-    compute=compute,
-    combine=keep,
-    figure=figure,
-    table=table,
-    remarks=remarks,
-)
+EXPERIMENT = WhoWins()

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Panel
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.sparse.rows import caption, in_order, keep, where
-from attnlimit.sparse.bags.plan import measure_plan, plan_bags
+from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.rows import groups, where
+from attnlimit.sparse import measure_plan, plan_bags
 from attnlimit.sparse.bags.source import BagSource
 
 POOLINGS = ("mean pooling", "attention")
 
 
-def planned(
-    name: str,
-    title: str,
-    config: Callable[[bool], Config],
-    source: Callable[[Shard], BagSource],
-    *,
-    signal: str,
-    heading: str,
-) -> Experiment:
-    """Return the experiment that plans and trains on the bags of `source`.
+class PlannedBags(Experiment):
+    """Plan and train on the bags of `source`.
 
-    `config` lists under `signal` + "s" what plays the signal, one shard each; `source` gives the
-    bags of a shard, where it is under `signal`. The rest of the configuration is pilot, budgets,
-    max_dim, replicates, test_bags, and what `source` needs.
+    The configuration lists under `signal` + "s" what plays the signal, one shard each, where it is
+    under `signal`; the rest is pilot, budgets, max_dim, replicates, test_bags, and what `source`
+    needs.
     """
 
-    def shards(config: Config) -> list[Shard]:
-        rest = {k: v for k, v in config.items() if k not in (f"{signal}s", "seed")}
-        return [{**rest, signal: value} for value in config[f"{signal}s"]]
+    signal: str
+    heading: str
 
-    def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        bags = source(shard)
+    def source(self, shard: Shard) -> BagSource:
+        """Return the bags of a shard."""
+        raise NotImplementedError
+
+    def shards(self, config: Config) -> list[Shard]:
+        """One for each signal."""
+        many = f"{self.signal}s"
+        rest = {k: v for k, v in config.items() if k not in (many, "seed")}
+        return [{**rest, self.signal: value} for value in config[many]]
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Plan from a pilot, then train on fresh bags at every budget."""
+        bags = self.source(shard)
         rng = np.random.default_rng(seed)
         plan = plan_bags(bags.draw(shard["pilot"], rng), shard["budgets"], max_dim=shard["max_dim"])
         frame = measure_plan(
@@ -49,52 +50,51 @@ def planned(
         )
         failed = [check.assumption for check in plan.estimate.checks if not check.holds]
         held_out = plan.estimate.checks[-1]
+        frame[self.signal] = shard[self.signal]
         return frame.assign(
-            signal=shard[signal],
             dim=plan.estimate.dim,
             strength=plan.estimate.task.strength,
             signal_fraction=plan.estimate.signal_fraction,
             pilot_expected=held_out.expected,
             pilot_found=held_out.found,
             failed="; ".join(failed),
-        ).rename(columns={"signal": signal})
+        )
 
-    def figure(config: Config, curves: pd.DataFrame) -> FigureSpec:
-        values = in_order(curves[signal])
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """One panel for each test set and signal."""
         panels = [
-            _panel(where(curves, test=test, **{signal: value}), f"{signal} {value}, {test}")
-            for test in in_order(curves["test"])
-            for value in values
+            _panel(part, f"{self.signal} {value}, {test}")
+            for test, rows in groups(curves, "test")
+            for value, part in groups(rows, self.signal)
         ]
+        columns = curves[self.signal].nunique()
         return FigureSpec(
-            heading,
+            self.heading,
             tuple(panels),
-            columns=len(values),
-            caption=caption(
+            columns=columns,
+            caption=wrapped(
                 f"Lines: predicted from a pilot of {config['pilot']} bags. Points: trained on "
-                f"fresh bags, {config['replicates']} replicates; bars are standard errors.",
-                len(values),
+                f"fresh bags, {config['replicates']} replicates; bars are 2 standard errors.",
+                columns,
             ),
         )
 
-    def table(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        return curves[[signal, "test", "bags", "pooling", "predicted", "measured", "stderr"]]
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Predicted and measured errors."""
+        columns = [self.signal, "test", "bags", "pooling", "predicted", "measured", "stderr"]
+        return curves[columns]
 
-    def remarks(config: Config, curves: pd.DataFrame) -> list[str]:
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """What the plans were worth."""
         return [
-            _remark(where(curves, **{signal: value}), f"{signal} {value}")
-            for value in in_order(curves[signal])
+            _remark(part, f"{self.signal} {value}") for value, part in groups(curves, self.signal)
         ]
-
-    return Experiment(name, title, config, shards, compute, keep, figure, table, remarks)
 
 
 def _panel(part: pd.DataFrame, title: str) -> Panel:
-    series = []
-    for pooling in POOLINGS:
-        one = where(part, pooling=pooling)
-        series.append(Series(one["bags"], one["predicted"], "line", pooling, pooling))
-        series.append(Series(one["bags"], one["measured"], "points", None, pooling, one["stderr"]))
+    series = [
+        one for pooling, rows in groups(part, "pooling") for one in pair(rows, "bags", pooling)
+    ]
     return Panel(
         title,
         "labelled bags",
@@ -109,10 +109,8 @@ def _remark(part: pd.DataFrame, name: str) -> str:
     """What the predictions were worth, and which assumptions the bags break."""
     ratio = part["measured"] / part["predicted"]
     worth = []
-    for test in in_order(part["test"]):
-        pooled, attended = (
-            ratio[(part["pooling"] == pooling) & (part["test"] == test)] for pooling in POOLINGS
-        )
+    for test, rows in groups(part.assign(ratio=ratio), "test"):
+        pooled, attended = (where(rows, pooling=pooling)["ratio"] for pooling in POOLINGS)
         worth.append(
             f"on {test} {pooled.min():.2f} to {pooled.max():.2f} for mean pooling, "
             f"{attended.min():.2f} to {attended.max():.2f} for attention"

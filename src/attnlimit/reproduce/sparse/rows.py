@@ -1,16 +1,18 @@
-"""Rows that every sparse experiment shares: a prediction and the measurement beside it."""
+"""What do the sparse experiments share? Predictions beside what was drawn, as rows and columns."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from attnlimit.reproduce.experiment import Config
+from attnlimit.reproduce.rows import groups
 from attnlimit.sparse.train.simulate import Measured
+
+NAMES = {"attention": "attention", "pooled": "mean pooling", "vectorized": "all tokens"}
+"""The classifiers, as figures call them."""
+BAGS = "bags per dimension, alpha = n/d"
 
 
 def seed_number(seed: np.random.SeedSequence) -> int:
@@ -19,54 +21,36 @@ def seed_number(seed: np.random.SeedSequence) -> int:
 
 
 def paired(
-    labels: dict[str, Any], predicted: dict[str, float], measured: Measured | None
+    labels: dict[str, Any], predicted: dict[str, float], measured: Measured | None = None
 ) -> pd.DataFrame:
     """One row for each predicted quantity; measured and stderr are NaN where nothing was drawn."""
+    mean, stderr = (measured.mean, measured.stderr) if measured else ({}, {})
     rows = [
         {
             **labels,
             "quantity": name,
             "predicted": float(value),
-            "measured": measured.mean[name] if measured else np.nan,
-            "stderr": measured.stderr[name] if measured else np.nan,
+            "measured": mean.get(name, np.nan),
+            "stderr": stderr.get(name, np.nan),
         }
         for name, value in predicted.items()
     ]
     return pd.DataFrame(rows)
 
 
-def with_gap(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add z, the difference in standard errors."""
-    gap = frame["measured"] - frame["predicted"]
-    return frame.assign(z=gap / frame["stderr"].where(frame["stderr"] > 0))
+def side_by_side(curves: pd.DataFrame, *keys: str) -> pd.DataFrame:
+    """One row for each value of `keys`: every quantity, and beside it what was measured.
 
-
-def keep(config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-    """Combine shards by stacking them."""
-    return rows.drop(columns="shard").reset_index(drop=True)
-
-
-def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """Rows of `frame` whose columns have these values."""
-    for column, value in values.items():
-        frame = frame[frame[column] == value]
-    return frame
-
-
-def worst(frame: pd.DataFrame) -> str:
-    """Say how far measurements are from predictions over the whole frame."""
-    z = with_gap(frame.dropna(subset=["measured"]))["z"].dropna()
-    return (
-        f"{len(z)} comparisons: root mean square difference {np.sqrt((z**2).mean()):.2f} standard "
-        f"errors, largest {z.abs().max():.1f}; {int((z.abs() > 3).sum())} beyond 3."
-    )
-
-
-def in_order(values: Iterable[Any]) -> list[Any]:
-    """Return distinct values in their first order."""
-    return list(dict.fromkeys(values))
-
-
-def caption(text: str, panels: int = 2) -> str:
-    """Break a caption into lines that fit under this many panels."""
-    return "\n".join(textwrap.wrap(text, 62 * panels))
+    Where something was measured, only those rows; else every prediction.
+    """
+    rows, drawn = [], []
+    for values, part in groups(curves, *keys):
+        row = dict(zip(keys, values if len(keys) > 1 else [values], strict=True))
+        for cell in part.itertuples():
+            name = str(cell.quantity)
+            row |= {name: cell.predicted, f"{name} measured": cell.measured}
+            row[f"{name} +-"] = cell.stderr
+        rows.append(row)
+        drawn.append(part["measured"].notna().any())
+    table = pd.DataFrame(rows)
+    return (table[drawn] if any(drawn) else table).dropna(axis="columns", how="all")

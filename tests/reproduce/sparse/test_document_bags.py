@@ -4,7 +4,6 @@ import pytest
 from attnlimit.errors import BadInput
 from attnlimit.reproduce.sparse import document_bags as documents
 from attnlimit.sparse import measure_plan, plan_bags
-from attnlimit.sparse.bags.source import BagSource, Pool
 
 TITLES = [f"article {i}" for i in range(6)]
 
@@ -29,7 +28,7 @@ def marked(monkeypatch):
 
     articles = Articles((title, Article(title)) for title in TITLES)
     monkeypatch.setattr(attnlimit.models, "wikipedia", lambda: articles)
-    monkeypatch.setattr(documents, "_embedded", embedded)
+    monkeypatch.setattr(documents, "sentence_embeddings", embedded)
 
 
 def rows(array):
@@ -59,22 +58,9 @@ def test_no_test_sentence_is_seen_in_training(marked):
     assert len(source.train.hits) == len(same.hits) == 15
 
 
-def test_positive_bags_alone_hold_the_signal():
-    pools = Pool(np.ones((3, 2)), np.zeros((5, 2)))
-    bags = BagSource(pools, {"again": pools}, length=6, signals=2).draw(
-        50, np.random.default_rng(0)
-    )
-    held = np.array([bag[:, 0].sum() for bag in bags.instances])
-    assert (held == np.where(bags.labels > 0, 2, 0)).all()
-    assert set(bags.labels) == {-1, 1}
-
-
-def test_bad_sources_are_refused(marked):
+def test_more_background_than_there_is_is_refused(marked):
     with pytest.raises(BadInput, match="there are 5 other articles"):
         documents.document_bags("article 0", background=9)
-    pool = Pool(np.ones((1, 1)), np.ones((1, 1)))
-    with pytest.raises(BadInput, match="holds only 3"):
-        BagSource(pool, {}, length=3, signals=4)
 
 
 @pytest.mark.slow

@@ -11,5 +11,6 @@ def text_and_model():
     pytest.importorskip("gensim", reason="the Wikipedia articles need attnlimit[corpora]")
     from attnlimit.models.load.bundled import BUNDLED
 
-    if BUNDLED["minilm"].path is None:
-        pytest.skip("the weights of minilm are not installed: they need attnlimit[models]")
+    missing = [name for name, one in BUNDLED.items() if one.path is None]
+    if missing:
+        pytest.skip(f"the weights of {missing[0]} are not installed: they need attnlimit[models]")

@@ -1,0 +1,84 @@
+"""Errors of classifiers that know the signal against its strength, and the Bayes floor."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.report.spec import FigureSpec, Panel
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.rows import groups
+from attnlimit.reproduce.sparse.known_signal import DRAWN, RULES, drawn_error
+from attnlimit.reproduce.sparse.rows import side_by_side
+from attnlimit.sparse import SparseTask, bayes_error, oracle_error
+
+
+class KnownSignal(Experiment):
+    """One task at several strengths; the rules are applied to `draws` bags of each class."""
+
+    name = "sparse-oracle"
+    title = "Sparse tokens: errors with the signal known, against its strength"
+
+    def config(self, paper: bool) -> Config:
+        """Strengths from hopeless to easy."""
+        return {
+            "length": 10,
+            "signals": 1,
+            "prior": 0.5,
+            "strengths": np.linspace(0.5, 7, 14 if paper else 7).tolist(),
+            "draws": 200_000 if paper else 20_000,
+        }
+
+    def shards(self, config: Config) -> list[Shard]:
+        """One for each strength."""
+        base = {k: v for k, v in config.items() if k not in ("strengths", "seed")}
+        return [{**base, "strength": strength} for strength in config["strengths"]]
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Each rule's error, and the one it makes on drawn bags."""
+        task = SparseTask(shard["length"], shard["signals"], shard["strength"], shard["prior"])
+        rng = np.random.default_rng(seed)
+        rows = []
+        for rule in DRAWN:
+            found = bayes_error(task) if rule == "bayes" else oracle_error(task, rule)
+            drawn = (
+                drawn_error(task, rule, shard["draws"], rng) if shard["draws"] else (np.nan,) * 2
+            )
+            row = {"strength": task.strength, "quantity": rule, "predicted": found.value}
+            row |= {"measured": drawn[0], "stderr": drawn[1]}
+            rows.append(row | {"numerical_error": found.numerical_error, "method": found.method})
+            rows[-1]["sharpness"] = found.details.get("sharpness", np.nan)
+        return pd.DataFrame(rows)
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """One line for each rule."""
+        series = [
+            one
+            for rule, part in groups(curves, "quantity")
+            for one in pair(part, "strength", RULES[rule], rule)
+        ]
+        panel = Panel("error", "signal strength", "error", tuple(series), "linear", "log")
+        caption = wrapped(
+            f"L = {config['length']}, R = {config['signals']}, prior {config['prior']:g}. Lines: "
+            f"exact; points: {config['draws']} drawn bags of each class, 2 standard errors.",
+            1,
+        )
+        return FigureSpec("When the signal is known", (panel,), columns=1, caption=caption)
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Errors by strength, attention's best sharpness, and how exact they are."""
+        table = side_by_side(curves, "strength").set_index("strength")
+        for rule, part in groups(curves, "quantity"):
+            indexed = part.set_index("strength")
+            table[f"{rule} numerical error"] = indexed["numerical_error"]
+            if rule == "attention":
+                table["attention sharpness"] = indexed["sharpness"]
+        return table.reset_index().rename(columns=lambda name: name.replace("pooled", "linear"))
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        """How well drawn bags agree."""
+        return super().remarks(config, curves) if config["draws"] else []
+
+
+EXPERIMENT = KnownSignal()
