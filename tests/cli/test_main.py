@@ -70,10 +70,10 @@ def test_usage_errors_exit_with_code_2(capsys, arguments):
 
 
 def test_an_unexpected_failure_is_a_sentence(capsys, monkeypatch):
-    def fail(name):
+    def fail(*given, **options):
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("attnlimit.reproduce.load", fail)
+    monkeypatch.setattr("attnlimit.reproduce.run", fail)
     monkeypatch.delenv("ATTNLIMIT_DEBUG", raising=False)
     code, out, err = run(capsys, "reproduce", "clt")
     assert code == 1
@@ -82,10 +82,10 @@ def test_an_unexpected_failure_is_a_sentence(capsys, monkeypatch):
 
 
 def test_ctrl_c_is_said_calmly(capsys, monkeypatch):
-    def stop(name):
+    def stop(*given, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attnlimit.reproduce.load", stop)
+    monkeypatch.setattr("attnlimit.reproduce.run", stop)
     code, _, err = run(capsys, "reproduce", "clt")
     assert code == 130
     assert "Traceback" not in err

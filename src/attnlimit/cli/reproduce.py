@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import loads
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import pandas as pd
 import typer
 
 from attnlimit import checks
-from attnlimit.cli.options import with_options
+from attnlimit.cli.options import AsJson, with_options
 from attnlimit.cli.run_view import run_view
 from attnlimit.cli.show import console, print_json, print_table
 from attnlimit.cli.where import RunOptions
@@ -23,14 +24,20 @@ def register(app: typer.Typer) -> None:
 
 @with_options
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="Which one; see --list.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Which one; see --list. Or a .py file of your own.")
+    ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another setting, as in n=[100,1000]."),
+    ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json: AsJson = False,
     *,
     how: RunOptions,
 ) -> None:
-    """Run one experiment: a run folder, a figure (PNG, PDF, HTML) and a table.
+    """Run one experiment: a run folder, a figure (PNG, PDF, HTML), a page and a table.
 
     The same command resumes an interrupted run, and shows a finished one again.
     """
@@ -39,42 +46,51 @@ def reproduce(
         return
     if name is None:
         raise BadInput("Which experiment? `attnlimit reproduce --list` names them.")
-    from attnlimit.report.figures import draw
-    from attnlimit.reproduce import load
-    from attnlimit.runs import execute
+    from attnlimit.reproduce import run
+    from attnlimit.reproduce.pages import write_result
 
-    experiment = load(name)
-    config = experiment.config(paper) | {"seed": checks.count(how.seed, "--seed", smallest=0)}
-    with run_view(name, shown=not json) as progress:
-        folder = execute(experiment, config, how.out, executor=how.executor(), progress=progress)
-    curves = folder.table()
-    table = experiment.table(config, curves)
-    remarks = experiment.remarks(config, curves)
-    figures = draw(experiment.figure(config, curves), folder.path, name)
-    _show(json, experiment.title, folder.path, table, remarks, figures)
-
-
-def _show(
-    json: bool, title: str, folder: Path, table: pd.DataFrame, remarks: list[str], figures: Any
-) -> None:
+    seed = checks.count(how.seed, "--seed", smallest=0)
+    with run_view(Path(name).stem, shown=not json) as progress:
+        result = run(
+            name,
+            dict(_setting(text) for text in settings or []),
+            paper=paper,
+            seed=seed,
+            out=how.out,
+            executor=how.executor(),
+            progress=progress,
+        )
+    folder, files = write_result(result)
     if json:
         print_json(
             {
-                "title": title,
+                "title": result.experiment.title,
                 "run": folder,
-                "table": table,
-                "remarks": remarks,
+                "table": result.table,
+                "remarks": result.remarks,
                 "curves": folder / "curves.parquet",
-                "figures": figures,
+                "figures": files[:-1],
+                "page": files[-1],
             }
         )
         return
-    print_table(table, title)
+    print_table(result.table, result.experiment.title)
     screen = console()
-    for remark in remarks:
+    for remark in result.remarks:
         screen.print(f"  {remark}", soft_wrap=True, markup=False)
     screen.print(f"\nrun folder  {folder}\nresults     {folder / 'curves.parquet'}", soft_wrap=True)
-    screen.print("figures     " + "  ".join(path.name for path in figures), soft_wrap=True)
+    screen.print("figures     " + "  ".join(path.name for path in files), soft_wrap=True)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """Read KEY=VALUE; a value that is not JSON is a word."""
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise BadInput(f"--set takes KEY=VALUE, as in n=[100,1000], got {text!r}.")
+    try:
+        return key, loads(value)
+    except ValueError:
+        return key, value
 
 
 def _list(json: bool) -> None:

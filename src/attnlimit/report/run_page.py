@@ -19,6 +19,7 @@ class Shown:
 
     record: dict[str, Any]  # its run.json
     title: str
+    command: str  # what to type to have it again
     figure: FigureSpec
     table: pd.DataFrame
     remarks: list[str]
@@ -43,8 +44,7 @@ def run_page(shown: Shown) -> str:
         f"{figure_html(shown.figure, 0)}"
         f"<section><h2>Numbers</h2>{scrolled(table(found.head(MOST_ROWS)), 'Numbers')}"
         f"{more if len(found) > MOST_ROWS else ''}</section>"
-        f"<section><h2>Do it again</h2><pre>attnlimit reproduce {escape(shown.name)}"
-        f" --seed {escape(config.get('seed', 0))}</pre>"
+        f"<section><h2>Do it again</h2><pre>{escape(shown.command)}</pre>"
         f"<p class='note'>{provenance(shown.record)}</p>"
         f"<details><summary>Settings</summary>{scrolled(table(settings), 'Settings')}</details>"
         "</section></main><footer></footer>"

@@ -7,12 +7,17 @@ import pandas as pd
 
 COMPARED = ("predicted", "measured", "stderr")
 """The columns of rows that compare."""
+ROUNDING = 1e-12
 
 
 def with_z(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add z, by how many standard errors the prediction is above the measurement."""
+    """Add z, by how many standard errors the prediction is above the measurement.
+
+    There is none where nothing is random and the standard error is but rounding.
+    """
+    random = frame["stderr"] > ROUNDING * frame["measured"].abs()
     gap = frame["predicted"] - frame["measured"]
-    return frame.assign(z=gap / frame["stderr"].where(frame["stderr"] > 0))
+    return frame.assign(z=gap / frame["stderr"].where(random))
 
 
 def largest_z(frame: pd.DataFrame) -> float:

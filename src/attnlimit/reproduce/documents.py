@@ -27,9 +27,9 @@ def source(model: str, title: str, tokens: int) -> Config:
 
 
 @lru_cache(maxsize=2)
-def model_named(name: str, pickled: str | None = None) -> LoadedModel:
+def model_named(name: str) -> LoadedModel:
     """Load a model once in a process."""
-    return load(name, pickled)
+    return load(name)
 
 
 @lru_cache(maxsize=2)

@@ -16,6 +16,7 @@ from attnlimit.report.page import write_page
 from attnlimit.report.run_page import Shown, run_page
 from attnlimit.reproduce import model
 from attnlimit.reproduce.registry import EXPERIMENTS, load
+from attnlimit.reproduce.result import Result
 from attnlimit.runs import RunFolder
 
 MODEL = model.EXPERIMENT.name
@@ -30,6 +31,14 @@ def write_report(folder: RunFolder, target: Path | None = None) -> Path:
         else:
             page = run_page(_shown(folder, record))
     return write_page(path, page)
+
+
+def write_result(result: Result) -> tuple[Path, list[Path]]:
+    """Write the figure and the page of a result in its run folder; return that and the files."""
+    assert result.folder is not None
+    page = run_page(result.page(RunFolder(result.folder).record()))
+    figures = result.draw(result.folder)
+    return result.folder, [*figures, write_page(result.folder / "report.html", page)]
 
 
 def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
@@ -62,7 +71,10 @@ def table_of(folder: RunFolder) -> pd.DataFrame:
 def _shown(folder: RunFolder, record: dict[str, Any]) -> Shown:
     name, config = record["experiment"], record["config"]
     if name not in EXPERIMENTS:
-        raise BadInput(f"{folder.path} is a run of {name!r}, which this version does not know.")
+        raise BadInput(
+            f"{folder.path} is a run of {name!r}, which this version does not know; if it is your "
+            "own, give its file to `attnlimit reproduce` again."
+        )
     experiment = load(name)
     missing = [key for key in experiment.config(False) if key not in config]
     if missing:
@@ -70,14 +82,7 @@ def _shown(folder: RunFolder, record: dict[str, Any]) -> Shown:
             f"{folder.path} was made by attnlimit {record.get('version', 'of unknown version')} "
             f"and has no setting {missing[0]!r}; run `attnlimit reproduce {name}` again."
         )
-    curves = folder.table()
-    return Shown(
-        record,
-        experiment.title,
-        experiment.figure(config, curves),
-        experiment.table(config, curves),
-        experiment.remarks(config, curves),
-    )
+    return Result(experiment, config, folder.table(), folder.path).page(record)
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 from attnlimit.errors import BadInput
 from attnlimit.reproduce.experiment import Experiment
+from attnlimit.runs.experiment import find
 
 # name -> module whose EXPERIMENT it is; imported only when asked for.
 EXPERIMENTS: dict[str, str] = {
@@ -36,11 +38,31 @@ EXPERIMENTS: dict[str, str] = {
 
 
 def load(name: str) -> Experiment:
-    """Return the experiment called `name`."""
+    """Return the experiment called `name`, or the one in the file of that name."""
+    if name.endswith(".py"):
+        return _own(Path(name))
     if name not in EXPERIMENTS:
-        raise BadInput(f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}.")
+        raise BadInput(
+            f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}, and your own "
+            "by the path of its .py file."
+        )
     experiment = import_module(EXPERIMENTS[name]).EXPERIMENT
     assert isinstance(experiment, Experiment)
     if type(experiment) is Experiment:
         experiment.module = EXPERIMENTS[name]  # until every experiment is a class
     return experiment
+
+
+def _own(file: Path) -> Experiment:
+    if not file.is_file():
+        raise BadInput(f"There is no file {file}.")
+    try:
+        found = find(f"{file.resolve()}:EXPERIMENT")
+    except Exception as error:  # anything may be written in a user's file
+        raise BadInput(f"Cannot load {file}: {type(error).__name__}: {error}.") from error
+    if not isinstance(found, Experiment) or found.name in EXPERIMENTS:
+        raise BadInput(
+            f"{file} must end with EXPERIMENT = YourClass(), a subclass of "
+            "attnlimit.reproduce.Experiment whose name is not one of ours."
+        )
+    return found

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
 
+from attnlimit.files import digest
+from attnlimit.report.run_page import Shown
 from attnlimit.report.spec import FigureSpec
 from attnlimit.reproduce.experiment import Config, Experiment
 from attnlimit.reproduce.registry import load
@@ -42,11 +46,32 @@ class Result:
         """The picture's description."""
         return self.experiment.figure(self.config, self.curves)
 
+    @property
+    def command(self) -> str:
+        """What to type to have it again."""
+        file, _, _ = self.experiment.path.rpartition(":")
+        own = file.endswith(".py")
+        given = {key: value for key, value in self.config.items() if key not in ("seed", "file")}
+        changed = {
+            size: {key: value for key, value in given.items() if defaults.get(key) != value}
+            for size in ("", " --paper")
+            for defaults in [json.loads(json.dumps(self.experiment.config(bool(size))))]
+        }
+        size = min(changed, key=lambda one: len(changed[one]))
+        more = [f" --set {quote(f'{k}={json.dumps(v)}')}" for k, v in changed[size].items()]
+        name = quote(file) if own else self.experiment.name
+        return f"attnlimit reproduce {name}{size}{''.join(more)} --seed {self.config['seed']}"
+
     def draw(self, folder: Path) -> list[Path]:
         """Write the figure as PNG, PDF and HTML."""
         from attnlimit.report.figures import draw
 
         return draw(self.figure, folder, self.experiment.name)
+
+    def page(self, record: dict[str, Any]) -> Shown:
+        """Return what its page shows; `record` is the run's."""
+        title = self.experiment.title
+        return Shown(record, title, self.command, self.figure, self.table, self.remarks)
 
 
 def run(
@@ -79,6 +104,9 @@ def run(
     """
     chosen = load(experiment) if isinstance(experiment, str) else experiment
     config = chosen.configured(overrides, paper=paper, seed=seed)
+    file, _, _ = chosen.path.rpartition(":")
+    if file.endswith(".py"):
+        config["file"] = digest(Path(file).read_bytes())  # another text is another experiment
     if out is None:
         with TemporaryDirectory() as place:
             found = execute(chosen, config, Path(place), executor=executor, progress=progress)

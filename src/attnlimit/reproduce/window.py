@@ -19,7 +19,6 @@ NAMES = {
     "weighted": "window + 50 random, weighted",
     "iid": "i.i.d.",
 }
-SHOWN = 128
 
 
 class WindowAndRandom(EveryHead):
@@ -31,6 +30,7 @@ class WindowAndRandom(EveryHead):
     def config(self, paper: bool) -> Config:
         return self.bert() | {
             "random": 50,
+            "shown_n": 128,
             "n": [64, 96, 128, 192, 256, 320, 384],
             "replicates": 200 if paper else 40,
         }
@@ -51,9 +51,9 @@ class WindowAndRandom(EveryHead):
         return pd.DataFrame(rows, columns=["scheme", "n", "predicted", "measured", "stderr"])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        rows = []
+        rows, shown = [], config["shown_n"]
         for (scheme, n), part in groups(curves, "scheme", "n"):
-            if n in (config["n"][0], SHOWN, 2 * SHOWN, config["n"][-1]):
+            if n in (config["n"][0], shown, 2 * shown, config["n"][-1]):
                 gap = (part["predicted"] / part["measured"] - 1).abs()
                 rows.append(
                     {
@@ -67,10 +67,10 @@ class WindowAndRandom(EveryHead):
         return pd.DataFrame(rows)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        at = where(curves, n=SHOWN).pivot_table("measured", ["layer", "head"], "scheme")
+        at = where(curves, n=config["shown_n"]).pivot_table("measured", ["layer", "head"], "scheme")
         return [
             *super().remarks(config, curves),
-            f"At n = {SHOWN} the window with random tokens beats i.i.d. sampling in "
+            f"At n = {config['shown_n']} the window with random tokens beats i.i.d. sampling in "
             f"{int((at['window'] < at['iid']).sum())} of {len(at)} heads; weighting the random "
             "tokens by the inverse of their chance helps in "
             f"{int((at['weighted'] < at['window']).sum())}.",
@@ -94,10 +94,10 @@ class WindowAndRandom(EveryHead):
                 tuple(medians),
             ),
             Panel(
-                f"Every head at n = {SHOWN}",
+                f"Every head at n = {config['shown_n']}",
                 "predicted",
                 "measured",
-                tuple(against(where(curves, n=SHOWN), "scheme", NAMES)),
+                tuple(against(where(curves, n=config["shown_n"]), "scheme", NAMES)),
             ),
             Panel(
                 f"Rate over n = {config['n'][0]} to {config['n'][-1]}, by head",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,7 +32,7 @@ class Runnable(Protocol):
 
     @property
     def path(self) -> str:
-        """Where workers find it, as in "package.module:EXPERIMENT"."""
+        """Where workers find it, as in "package.module:EXPERIMENT" or "/a/file.py:EXPERIMENT"."""
         ...
 
     @property
@@ -85,7 +88,24 @@ def halve_draws(shard: Shard) -> list[Shard]:
 
 
 def find(path: str) -> Runnable:
-    """Import the experiment that a `path` names."""
-    module, _, name = path.partition(":")
-    found: Runnable = getattr(import_module(module), name)
+    """Import the experiment that a `path` names; its module may be a file, as in "/its.py:NAME"."""
+    module, _, name = path.rpartition(":")
+    where = _file(module) if module.endswith(".py") else import_module(module)
+    found: Runnable = getattr(where, name)
     return found
+
+
+def _file(path: str) -> ModuleType:
+    """Import a file as a module whose name is its path; again if its text has changed."""
+    text = Path(path).read_bytes()
+    module = sys.modules.get(path)
+    if module is None or module.__dict__["__text__"] != text:
+        module = ModuleType(path)
+        module.__dict__.update(__file__=path, __text__=text)
+        sys.modules[path] = module  # before it runs: dataclasses look for it
+        try:
+            exec(compile(text, path, "exec"), module.__dict__)
+        except BaseException:
+            sys.modules.pop(path)
+            raise
+    return module

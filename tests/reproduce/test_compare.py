@@ -1,0 +1,48 @@
+import numpy as np
+import pandas as pd
+import pytest
+
+from attnlimit.reproduce.compare import agreement, largest_z, plus_minus, with_z
+
+ROWS = pd.DataFrame(
+    {
+        "predicted": [1.1, 2.0, np.nan, 4.0, 5.0],
+        "measured": [1.0, 2.2, 3.0, np.nan, 5.0 + 1e-15],
+        "stderr": [0.1, 0.1, 0.1, np.nan, 1e-16],
+    }
+)
+
+
+def test_z_is_the_prediction_above_the_measurement_in_standard_errors():
+    assert with_z(ROWS)["z"].tolist() == pytest.approx([1, -2] + 3 * [np.nan], nan_ok=True)
+    assert largest_z(ROWS) == pytest.approx(2)
+
+
+def test_agreement_is_said_over_rows_that_have_both():
+    said = agreement(ROWS, "norm")
+    assert said.startswith("norm: predicted against measured at 2 points")
+    assert "1.58 standard errors, largest 2.0, 0 beyond 3" in said
+    assert "largest 10.0%, where the standard error is 10.0%." in said
+    assert agreement(ROWS.iloc[2:4]) == "Predicted against measured: nothing has both."
+
+
+def test_normal_errors_have_a_root_mean_square_of_one():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"predicted": 10.0, "measured": rng.normal(10, 0.1, 4000), "stderr": 0.1})
+    z = with_z(frame)["z"]
+    assert np.sqrt((z**2).mean()) == pytest.approx(1, abs=4 / np.sqrt(8000))
+
+
+@pytest.mark.parametrize(
+    ("value", "stderr", "text"),
+    [
+        (0.50003, 0.00012, "0.50003 ± 0.00012"),
+        (28.01, 2.6, "28.0 ± 2.6"),
+        (0.004289, 1.2e-5, "0.004289 ± 1.2e-05"),
+        (1234.5, 20.0, "1234 ± 20"),
+        (0.0, 0.0, "0 ± 0"),
+        (1.5, float("nan"), "1.5 ± nan"),
+    ],
+)
+def test_a_measurement_is_written_to_the_second_digit_of_its_error(value, stderr, text):
+    assert plus_minus(value, stderr) == text

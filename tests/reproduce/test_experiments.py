@@ -1,0 +1,126 @@
+"""Every experiment runs at a tiny size, through its table, its figure and its page."""
+
+import numpy as np
+import pytest
+
+from attnlimit.reproduce import EXPERIMENTS, load, run
+from attnlimit.reproduce.compare import COMPARED
+from attnlimit.reproduce.pages import table_of, write_report, write_result
+from attnlimit.runs import RunFolder
+
+BERT = {"tokens": 48, "layers": [0], "heads": 2}
+TINY = {
+    "gaussian": {"dim": 4, "scales": [2.0], "n": [20, 40, 80, 160], "replicates": 50, "block": 20},
+    "sphere": {"dim": 4, "scales": [2.0], "n": [20, 40, 80, 160], "replicates": 50, "block": 20},
+    "uniform": {
+        "cases": [["gaussian", 2, [0.5]], ["sphere", 3, [1.0]]],
+        "n": [100, 1000],
+        "replicates": 3,
+        "block": 2,
+    },
+    "hardmax": {
+        "cases": [["gaussian", 3], ["cube", 3]],
+        "schedule_dim": 3,
+        "n": [10, 100],
+        "far": [10, 1000, 100_000],
+        "replicates": 40,
+        "block": 20,
+    },
+    "clt": {"horizons": [0.3, 2.0], "n": [30, 300], "replicates": 100, "block": 50},
+    "heavy": {
+        "horizons": [1.5],
+        "n": [100, 300, 1000],
+        "replicates": 40,
+        "block": 20,
+        "sigmas": [0.5, 2.0, 6.0],
+        "frozen_n": [30, 300],
+        "frozen_draws": 100,
+        "laplace_n": [30, 300],
+        "laplace_draws": 200,
+    },
+    "heads": BERT
+    | {"pointwise_n": [8], "mean_n": [8], "pointwise_replicates": 40, "mean_replicates": 100},
+    "bert": BERT | {"n": [8, 12, 16, 24], "replicates": 40},
+    "window": BERT | {"random": 8, "n": [16, 24, 32], "shown_n": 24, "replicates": 20},
+    "longdoc": {
+        "tokens": 160,
+        "layers": [0, 3],
+        "heads": [0, 4],
+        "queries": 8,
+        "n": [16, 64],
+        "measured_n": 64,
+        "replicates": 10,
+    },
+    "downstream": {"articles": 4, "tokens": 32, "n": [4, 16]},
+    "downstream-by-horizon": {"articles": 6, "tokens": 32, "n": [4, 16]},
+    "tsne": {"tokens": 96, "layers": [0], "n": [16, 48]},
+}
+REAL = {"heads", "bert", "window", "longdoc", "downstream", "downstream-by-horizon", "tsne"}
+NOT_COMPARED = {"uniform", "clt", "downstream", "downstream-by-horizon", "tsne"}
+# Where queries are keys too the laws are approximate, most where n and d are as small as here.
+APPROXIMATE = {"mean": 0.03, "covariance": 0.25}
+COLUMNS = {
+    "gaussian": {"H", "slope", "predicted slope", "slope, n → ∞", "largest |z|"},
+    "sphere": {"H", "slope", "predicted slope", "slope, n → ∞", "largest |z|"},
+    "uniform": {"R", "C(R) = sup √tr C(x)", "√n × bound", "draws above the bound"},
+    "hardmax": {"exact error", "largest |z|", "local rate at n=1e+05"},
+    "clt": {"distance to normal", "predicted sd, n → ∞", "excess kurtosis"},
+    "heavy": {"what", "measured", "predicted", "z"},
+    "heads": {"median |error|", "worst head", "delta reliable in"},
+    "bert": {"H, summed convention", "mean, rms", "predicted rms", "predicted layer"},
+    "window": {"scheme", "predicted", "worst |predicted/measured - 1|"},
+    "longdoc": {"score_std", "i.i.d.", "top n", "best"},
+    "downstream": {"scheme", "accuracy", "stderr", "cosine to dense"},
+    "downstream-by-horizon": {"tertile", "accuracy", "stderr", "cosine to dense"},
+    "tsne": {"layer", "n", "distance to the nearest sampled key"},
+}
+
+
+def test_every_experiment_is_tried_here():
+    assert set(TINY) == set(COLUMNS) == {one for one in EXPERIMENTS if "sparse" not in one}
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_experiment(name, tmp_path, request):
+    if name in REAL:
+        request.getfixturevalue("text_and_model")
+    result = run(name, TINY[name], out=tmp_path)
+    folder, files = write_result(result)
+
+    assert COLUMNS[name] <= set(result.table.columns)
+    numbers = result.table.select_dtypes("number")
+    assert np.isfinite(numbers.to_numpy()[~numbers.isna().to_numpy()]).all()
+    assert all(sentence.endswith(".") for sentence in result.remarks)
+    assert [path.name for path in files] == [
+        *(f"{name}.{kind}" for kind in ("png", "pdf", "html")),
+        "report.html",
+    ]
+    assert all(path.stat().st_size > 5000 for path in files)
+    page = files[-1].read_text()
+    assert result.experiment.title.split(":")[0] in page
+    assert f"attnlimit reproduce {name} " in page
+    assert write_report(RunFolder(folder)).read_text() == page
+    assert table_of(RunFolder(folder)).equals(result.table)
+    if name not in NOT_COMPARED:
+        agrees(result.curves)
+    for series in (one for panel in result.figure.panels for one in panel.series):
+        assert len(series.x) == len(series.y)
+
+
+def agrees(curves):
+    """Predictions are as far from measurements as their standard errors and the law's own allow."""
+    both = curves[curves[list(COMPARED)].notna().all(axis=1)]
+    assert len(both) >= 2
+    slack = both.get("statistic", both["n"] * 0).map(APPROXIMATE).fillna(1e-9)
+    gap = (both["predicted"] - both["measured"]).abs()
+    assert (gap <= 5 * both["stderr"] + slack * both["measured"]).all()
+
+
+def test_what_is_tried_is_the_experiment():
+    for name in TINY:
+        experiment = load(name)
+        assert experiment.name == name
+        for paper in (False, True):
+            config = experiment.configured(TINY[name], paper=paper, seed=3)
+            assert config["seed"] == 3
+            assert all(config[key] == value for key, value in TINY[name].items())

@@ -1,0 +1,160 @@
+"""A user's own experiment is one file, and runs as ours do."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from attnlimit.errors import BadInput
+from attnlimit.reproduce import load, run
+from attnlimit.reproduce.pages import write_report
+from attnlimit.runs import InProcess, LocalProcesses, RunFolder
+from called import call
+
+MINE = '''
+"""Does the mean of n uniform numbers err by 1/sqrt(12 n)?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.report.spec import FigureSpec, Panel
+from attnlimit.reproduce.drawn import DrawnExperiment
+from attnlimit.reproduce.panels import DRAWN, TOKENS, pair
+
+
+@dataclass
+class Deviation:
+    n: int
+
+    def __call__(self):
+        return (12 * self.n) ** -0.5
+
+
+class Mine(DrawnExperiment):
+    name = "mine"
+    title = "The mean of uniform numbers"
+
+    def config(self, paper):
+        return {"n": [10, 100], "replicates": 400 if paper else 200, "block": 60}
+
+    def shards(self, config):
+        return [{"n": n, **block} for n in config["n"] for block in self.blocks(config)]
+
+    def compute(self, shard, seed):
+        children = seed.spawn(shard["draws"])
+        means = [np.random.default_rng(child).random(shard["n"]).mean() for child in children]
+        return pd.DataFrame({"n": shard["n"], "square": (np.array(means) - 0.5) ** 2})
+
+    def combine(self, config, rows):
+        squares = rows.groupby("n")["square"]
+        root = squares.mean() ** 0.5
+        found = pd.DataFrame({"measured": root, "stderr": squares.sem() / (2 * root)})
+        return found.reset_index().assign(predicted=[Deviation(n)() for n in found.index])
+
+    def figure(self, config, curves):
+        panel = Panel("error", TOKENS, "error", tuple(pair(curves, "n", "mean")))
+        return FigureSpec(self.title, (panel,), 1, DRAWN)
+
+
+EXPERIMENT = Mine()
+'''
+
+
+@pytest.fixture
+def mine(tmp_path):
+    file = tmp_path / "my experiment.py"
+    file.write_text(MINE)
+    return file
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.setattr("attnlimit.runs.LocalProcesses", lambda workers: InProcess())
+
+
+def test_the_command_runs_it_and_shows_it_again(mine, here, tmp_path):
+    asked = ["reproduce", mine, "--out", tmp_path / "runs", "--set", "n=[10,50]", "--json"]
+    code, out, err = call(*asked)
+    assert code == 0, err
+    said = json.loads(out)
+    assert [row["n"] for row in said["table"]] == [10, 50]
+    assert all(abs(row["z"]) < 4 for row in said["table"])
+    assert "2 points" in said["remarks"][0]
+    folder = tmp_path / "runs" / next((tmp_path / "runs").iterdir()).name
+    assert {"mine.png", "mine.html", "report.html"} <= {path.name for path in folder.iterdir()}
+    page = (folder / "report.html").read_text()
+    assert "my experiment.py" in page
+    assert "--set" in page
+    assert json.loads(call(*asked)[1])["run"] == said["run"]
+    mine.write_text(MINE.replace("0.5) ** 2", "0.5) ** 2 * 4"))
+    again = json.loads(call(*asked)[1])
+    assert again["run"] != said["run"]
+    assert again["table"][0]["measured"] == pytest.approx(2 * said["table"][0]["measured"])
+    with pytest.raises(BadInput, match=r"'mine', which this version does not know; if it is your"):
+        write_report(RunFolder(folder))
+
+
+@pytest.mark.slow
+def test_other_processes_find_it(mine, tmp_path):
+    apart = run(str(mine), out=tmp_path, executor=LocalProcesses(2), seed=5)
+    pd.testing.assert_frame_equal(apart.curves, run(str(mine), seed=5).curves)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "There is no file"),
+        ("EXPERIMENT = 1 /", "SyntaxError"),
+        ("1 / 0", "ZeroDivisionError"),
+        ("", "has no attribute 'EXPERIMENT'"),
+        ("EXPERIMENT = 3", "must end with EXPERIMENT"),
+        (MINE.replace('"mine"', '"clt"'), "whose name is not one of ours"),
+    ],
+)
+def test_a_file_that_is_no_experiment_is_refused(tmp_path, text, message):
+    file = tmp_path / "other.py"
+    if text is not None:
+        file.write_text(text)
+    code, _, err = call("reproduce", file, "--out", tmp_path)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("replicates", "--set takes KEY=VALUE"),
+        ("=3", "--set takes KEY=VALUE"),
+        ("draws=3", "clt has no setting 'draws'; it has block, horizons, n, replicates."),
+        ("block=many", "block must be like 500, got 'many'"),
+        ("block=2.5", "block must be like 500, got 2.5"),
+        ("n=10", "n must be like"),
+        ("n=[]", "n must be like"),
+        ("n=[10,null]", "n must be like"),
+    ],
+)
+def test_a_wrong_setting_is_a_sentence(tmp_path, setting, message):
+    code, _, err = call("reproduce", "clt", "--set", setting, "--out", tmp_path)
+    assert code == 2
+    assert message in err
+
+
+def test_settings_are_of_the_kind_they_replace():
+    experiment = load("uniform")
+    assert experiment.configured({"delta": 1, "cases": [["sphere", 3, [1]]]})["delta"] == 1
+    with pytest.raises(BadInput, match="cases must be like"):
+        experiment.configured({"cases": [3]})
+
+
+def test_without_a_folder_the_numbers_are_the_same(tmp_path):
+    small = {"horizons": [0.5], "n": [20, 50], "replicates": 25, "block": 10}
+    kept, passed = (run("clt", small, out=out) for out in (tmp_path, None))
+    assert passed.folder is None
+    pd.testing.assert_frame_equal(kept.curves, passed.curves)
+    assert passed.command == (
+        "attnlimit reproduce clt --set 'horizons=[0.5]' --set 'n=[20, 50]' --set replicates=25 "
+        "--set block=10 --seed 0"
+    )
