@@ -1,4 +1,7 @@
-"""No file on the disk can make this package run code: what would allow it is not in the source."""
+"""No file on the disk can make this package run code: what would allow it is not in the source.
+
+But for one: the experiment of one's own that a user names, in `runs/experiment.py`.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,9 @@ SOURCES = sorted(Path(attnlimit.__file__).parent.rglob("*.py"))
 MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "marshal",
            "jsonpickle", "yaml"}  # fmt: skip
 CALLS = {"eval", "exec", "compile", "__import__"}
-METHODS = {"read_pickle", "to_pickle", "loads_pickle", "unpickle", "system", "popen"}
+METHODS = {"read_pickle", "to_pickle", "loads_pickle", "unpickle", "system", "popen",
+           "exec_module", "load_module", "run_path", "run_module"}  # fmt: skip
+ASKED_FOR = {"runs/experiment.py": ["loader.exec_module"]}
 
 
 def findings(source: str) -> list[str]:
@@ -51,9 +56,13 @@ def _is(node: ast.expr | None, value: object) -> bool:
 
 
 def test_nothing_unpickles_evaluates_or_calls_a_shell():
-    found = {path.name: findings(path.read_text(encoding="utf-8")) for path in SOURCES}
+    root = Path(attnlimit.__file__).parent
+    found = {
+        path.relative_to(root).as_posix(): findings(path.read_text(encoding="utf-8"))
+        for path in SOURCES
+    }
     assert len(found) > 50
-    assert {name: what for name, what in found.items() if what} == {}
+    assert {name: what for name, what in found.items() if what} == ASKED_FOR
 
 
 @pytest.mark.parametrize(
@@ -70,6 +79,8 @@ def test_nothing_unpickles_evaluates_or_calls_a_shell():
         "pd.read_pickle(path)",
         "eval(text)",
         "exec(text)",
+        "spec.loader.exec_module(module)",
+        "runpy.run_path(path)",
         "subprocess.run(text, shell=True)",
         "os.system(text)",
         "AutoModel.from_pretrained(name, trust_remote_code=True)",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -95,16 +97,24 @@ def find(path: str) -> Runnable:
     return found
 
 
+class _Text(SourceFileLoader):
+    """Reads a file as it is now: bytecode kept beside it may be a second older."""
+
+    def path_stats(self, path: Any) -> Any:
+        raise OSError
+
+
 def _file(path: str) -> ModuleType:
     """Import a file as a module whose name is its path; again if its text has changed."""
     text = Path(path).read_bytes()
     module = sys.modules.get(path)
     if module is None or module.__dict__["__text__"] != text:
-        module = ModuleType(path)
-        module.__dict__.update(__file__=path, __text__=text)
+        loader = _Text(path, path)
+        module = module_from_spec(ModuleSpec(path, loader, origin=path))
+        module.__dict__["__text__"] = text
         sys.modules[path] = module  # before it runs: dataclasses look for it
         try:
-            exec(compile(text, path, "exec"), module.__dict__)
+            loader.exec_module(module)
         except BaseException:
             sys.modules.pop(path)
             raise
