@@ -7,51 +7,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from attnlimit import checks
-from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Draws, Sampler
+from attnlimit.samplers.drawn import Drawn
 
 
 @dataclass(frozen=True)
-class Iid(Sampler):
+class Iid(Drawn):
     """`n` visible keys drawn independently, with replacement; a key drawn twice counts twice."""
 
-    n: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.n is not None:
-            checks.count(self.n, "n", smallest=1)
-
-    @property
-    def draws(self) -> Draws:
-        """Keys may come twice."""
-        return "with replacement"
+    draws = "with replacement"
 
     @property
     def name(self) -> str:
-        """How many."""
         return "i.i.d." if self.n is None else f"{self.n} i.i.d."
 
-    def sized(self, n: int) -> Iid:
-        """Draw `n` keys instead."""
-        return Iid(n)
-
-    @property
-    def size(self) -> int:
-        """How many keys are drawn."""
-        if self.n is None:
-            raise BadInput("Iid needs n, how many keys each query draws: al.Iid(n).")
-        return self.n
-
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """Chance of each key to come at least once."""
         visible = scores > -torch.inf
         chance = 1.0 / visible.sum(-1, keepdim=True).to(scores.dtype)
         return (-torch.expm1(self.size * torch.log1p(-chance))).expand(scores.shape) * visible
-
-    def keep(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """Chances as they are: something is always drawn."""
-        return self.probabilities(scores, queries)
 
     def draw(self, scores: Tensor, queries: Tensor, generator: torch.Generator) -> Tensor:
         """Logarithm of how often each key was drawn."""

@@ -36,17 +36,14 @@ class Keep(Sampler):
 
     @property
     def draws(self) -> Draws:
-        """The rest, if anything of it."""
         return "independent" if self.sample else "nothing"
 
     @property
     def name(self) -> str:
-        """What is kept and what is sampled."""
         how = "weighted" if self.weighted else "plain"
         return f"{'best key' if self.kept is None else self.kept.name} + {self.sample} {how}"
 
     def sized(self, n: int) -> Keep:
-        """Half of `n` kept for sure, half sampled."""
         count = checks.count(n, "n", smallest=1)
         if self.kept is None:
             return Keep(None, count, self.weighted)
@@ -54,7 +51,6 @@ class Keep(Sampler):
         return Keep(self.kept.sized(kept), count - kept, self.weighted)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """One for what is kept, an equal chance for the rest."""
         kept = (
             torch.zeros_like(scores, dtype=torch.bool)
             if self.kept is None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Draws, Sampler, places
+from attnlimit.samplers.base import Sampler, places
 
 
 @dataclass(frozen=True)
@@ -18,6 +18,8 @@ class SinksAndRecent(Sampler):
     sinks: int = 4
     recent: int = 64
 
+    draws = "nothing"
+
     def __post_init__(self) -> None:
         checks.count(self.sinks, "sinks", smallest=0)
         checks.count(self.recent, "recent", smallest=0)
@@ -25,22 +27,14 @@ class SinksAndRecent(Sampler):
             raise BadInput("SinksAndRecent keeps nothing; give sinks or recent above 0.")
 
     @property
-    def draws(self) -> Draws:
-        """Nothing is random."""
-        return "nothing"
-
-    @property
     def name(self) -> str:
-        """Both sizes."""
         return f"{self.sinks} sinks + {self.recent} recent"
 
     def sized(self, n: int) -> SinksAndRecent:
-        """As many sinks as now, the rest recent keys."""
         sinks = min(self.sinks, checks.count(n, "n", smallest=1))
         return SinksAndRecent(sinks, n - sinks)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """One for both."""
         place = places(scores)
         distance = queries[:, None] - place
         kept = (place < self.sinks) | ((distance >= 0) & (distance < self.recent))

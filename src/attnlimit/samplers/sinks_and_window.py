@@ -8,7 +8,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Draws, Sampler, places
+from attnlimit.samplers.base import Sampler, places
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,8 @@ class SinksAndWindow(Sampler):
     sinks: int = 4
     width: int = 64
 
+    draws = "nothing"
+
     def __post_init__(self) -> None:
         checks.count(self.sinks, "sinks", smallest=0)
         checks.count(self.width, "width", smallest=0)
@@ -29,22 +31,14 @@ class SinksAndWindow(Sampler):
             raise BadInput("SinksAndWindow keeps nothing; give sinks or width above 0.")
 
     @property
-    def draws(self) -> Draws:
-        """Nothing is random."""
-        return "nothing"
-
-    @property
     def name(self) -> str:
-        """Both sizes."""
         return f"{self.sinks} sinks + window {self.width}"
 
     def sized(self, n: int) -> SinksAndWindow:
-        """As many sinks as now, the rest in the window."""
         sinks = min(self.sinks, checks.count(n, "n", smallest=1))
         return SinksAndWindow(sinks, n - sinks)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """One for both."""
         last = max(self.sinks, scores.shape[-1] - self.width)
         start = (queries - self.width // 2).clamp(self.sinks, last)[:, None]
         place = places(scores)

@@ -31,13 +31,10 @@ class Threshold(Sampler):
 
     @property
     def name(self) -> str:
-        """Its one number."""
         return f"threshold {self.c:g}"
 
     def sized(self, n: int) -> Threshold:
-        """Read at most about `n` keys instead."""
         return Threshold(checks.count(n, "n", smallest=1))
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """The attention weight times c."""
         return (self.c * torch.softmax(scores, -1)).clamp_max(1.0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
-from attnlimit.samplers.base import Draws, Sampler
+from attnlimit.samplers.base import Sampler
 
 
 @dataclass(frozen=True)
@@ -17,24 +17,18 @@ class TopK(Sampler):
 
     k: int
 
+    draws = "nothing"
+
     def __post_init__(self) -> None:
         checks.count(self.k, "k", smallest=1)
 
     @property
-    def draws(self) -> Draws:
-        """Nothing is random."""
-        return "nothing"
-
-    @property
     def name(self) -> str:
-        """How many."""
         return f"top {self.k}"
 
     def sized(self, n: int) -> TopK:
-        """Keep the `n` best instead."""
         return TopK(n)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """One for the best."""
         best = scores.topk(min(self.k, scores.shape[-1]), dim=-1).indices
         return torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, best, True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Draws, Sampler
+from attnlimit.samplers.base import Sampler
 
 
 @dataclass(frozen=True)
@@ -18,22 +18,17 @@ class TopP(Sampler):
 
     share: float
 
+    draws = "nothing"
+
     def __post_init__(self) -> None:
         if not 0 < checks.real_number(self.share, "share") <= 1:
             raise BadInput(f"share must lie in (0, 1], got {self.share:g}.")
 
     @property
-    def draws(self) -> Draws:
-        """Nothing is random."""
-        return "nothing"
-
-    @property
     def name(self) -> str:
-        """The share."""
         return f"top {self.share:.4g} of the weight"
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """One for every key that is still needed when all better ones are kept."""
         weights, order = torch.sort(torch.softmax(scores, -1), dim=-1, descending=True)
         before = torch.cumsum(weights, -1) - weights
         needed = before < self.share

@@ -27,22 +27,18 @@ class Window(Sampler):
 
     @property
     def draws(self) -> Draws:
-        """The keys beyond the window, if any."""
         return "independent" if self.random else "nothing"
 
     @property
     def name(self) -> str:
-        """Both sizes."""
         return f"window {self.width}" + (f" + {self.random} random" if self.random else "")
 
     def sized(self, n: int) -> Window:
-        """Share `n` keys between window and others as now."""
         count = checks.count(n, "n", smallest=1)
         width = max(1, round(count * self.width / (self.width + self.random)))
         return Window(width, count - width)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """One in the window."""
         size = scores.shape[-1]
         start = (queries - self.width // 2).clamp(0, max(0, size - self.width))[:, None]
         place = places(scores)
