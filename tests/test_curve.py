@@ -1,4 +1,7 @@
+from dataclasses import FrozenInstanceError
+
 import numpy as np
+import pytest
 
 import attnlimit as al
 
@@ -28,4 +31,15 @@ def test_frame_and_text():
     frame = curve(notes=("read me",)).to_frame()
     assert list(frame["n"]) == [100, 1000, 10_000]
     assert {"value", "stderr", "root", "local_rate", "method"} <= set(frame.columns)
+    assert frame["numerical_error"].isna().all()
+    stated = curve(numerical_error=np.full(3, 0.1)).to_frame()
+    assert (stated["numerical_error"] == 0.1).all()
     assert "read me" in str(curve(notes=("read me",)))
+
+
+def test_a_curve_and_its_diagnostics_cannot_be_changed():
+    found = curve()
+    with pytest.raises(FrozenInstanceError):
+        found.diagnostics.horizon = 2.0
+    with pytest.raises(FrozenInstanceError):
+        found.diagnostics = None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # functions named like their module come from it, or a checker sees the module
     from attnlimit import models, sparse
     from attnlimit.budgets.budget import budget
-    from attnlimit.curve import Curve
+    from attnlimit.curve import Curve, Diagnostics
     from attnlimit.errors import (
         AttnlimitError,
         BadInput,
@@ -37,11 +37,13 @@ if TYPE_CHECKING:  # functions named like their module come from it, or a checke
     from attnlimit.theory import (
         BestTemperature,
         CoolingError,
+        Fluctuation,
         GaussianLaw,
         HardmaxError,
         PointwiseError,
         Rate,
         Regimes,
+        SamplerLaw,
         ScheduleError,
         UniformBound,
         best_temperature,
@@ -84,7 +86,9 @@ __all__ = [
     "CoolingError",
     "Cube",
     "Curve",
+    "Diagnostics",
     "Empirical",
+    "Fluctuation",
     "Gaussian",
     "GaussianLaw",
     "HardmaxError",
@@ -101,6 +105,7 @@ __all__ = [
     "RateFit",
     "Regimes",
     "Sampler",
+    "SamplerLaw",
     "ScheduleError",
     "Signs",
     "SinksAndRecent",
@@ -142,7 +147,7 @@ __all__ = [
 # Where each name comes from. A new one is also imported above, for type checkers, and in __all__.
 _HOME = {
     "attnlimit.budgets.budget": "budget",
-    "attnlimit.curve": "Curve",
+    "attnlimit.curve": "Curve Diagnostics",
     "attnlimit.errors": (
         "AttnlimitError BadInput MissingExtra NoLimitError NotConverged UnboundedSupport "
         "UnreliableFit"
@@ -154,10 +159,10 @@ _HOME = {
         "WithoutReplacement"
     ),
     "attnlimit.theory": (
-        "BestTemperature CoolingError GaussianLaw HardmaxError PointwiseError Rate Regimes "
-        "ScheduleError UniformBound best_temperature cooling_error covariance_influence "
-        "fluctuation gaussian_law hardmax_error horizon kept_error limit mean_covariance "
-        "mean_influence pointwise_error predict rate regimes schedule_error uniform_bound"
+        "BestTemperature CoolingError Fluctuation GaussianLaw HardmaxError PointwiseError Rate "
+        "Regimes SamplerLaw ScheduleError UniformBound best_temperature cooling_error "
+        "covariance_influence fluctuation gaussian_law hardmax_error horizon kept_error limit "
+        "mean_covariance mean_influence pointwise_error predict rate regimes schedule_error uniform_bound"
     ),
     "attnlimit.tokens": "Ball Cube Empirical Gaussian Laplace Mixture Signs Sphere Tokens",
 }

@@ -184,6 +184,10 @@ def test_other_sources_measure_themselves():
             return statistic, n, options
 
     assert al.measure(Source(), "mean", [5], head=2) == ("mean", [5], {"head": 2})
+    with pytest.raises(al.BadInput, match="replicates=500, seed=0, layer=0, head=0, sampler=None"):
+        al.measure(Source(), "mean", [5], draws=3)
+    with pytest.raises(al.BadInput, match=r"control=True: got an unexpected .*'draws'"):
+        al.measure(head(0.5), LINE, "mean", [10], 5, draws=5)
     with pytest.raises(al.BadInput, match="Head"):
         al.measure("nothing", LINE, "mean", [10], 5)
 

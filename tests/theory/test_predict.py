@@ -127,3 +127,43 @@ def test_a_head_without_scores_averages():
 def test_bad_input(arguments):
     with pytest.raises(al.BadInput):
         al.predict(*arguments)
+
+
+def test_a_wrong_keyword_names_the_right_ones():
+    head, tokens = al.Head(np.eye(2)), al.Gaussian(dim=2)
+    with pytest.raises(al.BadInput, match=r"takes tokens, statistic, n, method='exact': .*'metod'"):
+        al.predict(head, tokens, "mean", [10], metod="delta")
+    with pytest.raises(al.BadInput, match="missing a required argument: 'n'"):
+        al.predict(head, tokens, "mean")
+    named = al.predict(head, tokens=tokens, statistic="pointwise", n=[10])
+    np.testing.assert_array_equal(named.value, al.predict(head, tokens, "pointwise", [10]).value)
+
+    class Source:
+        def predict_curve(self, statistic, n, **options):
+            return statistic, n, options
+
+    assert al.predict(Source(), "mean", [5], head=2) == ("mean", [5], {"head": 2})
+    with pytest.raises(al.BadInput, match=r"statistic, n=None, layer=0, head=0, sampler=None"):
+        al.predict(Source(), "mean", [5], heads=2)
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.4])
+@pytest.mark.parametrize("statistic", ["mean", "pointwise"])
+def test_the_delta_method_is_the_end_of_the_exact_curve(statistic, scale):
+    rng = np.random.default_rng(1)
+    head = al.Head(scale * rng.standard_normal((2, 2)), rng.standard_normal((3, 2)))
+    for tokens in (al.Gaussian(np.diag([1.0, 0.5]), mean=[0.4, -0.2]), al.Sphere(2)):
+        delta = al.predict(head, tokens, statistic, [10**7], method="delta")
+        exact = al.predict(head, tokens, statistic, [10**7])
+        room = 4 * (delta.numerical_error + exact.numerical_error) + 1e-3 * exact.value
+        assert (np.abs(delta.value - exact.value) < room).all()
+        assert delta.local_rate == 0.5
+
+
+def test_the_delta_method_is_refused_where_errors_fall_slower():
+    with pytest.raises(al.BadInput, match='use method="exact"'):
+        al.predict(al.Head([[0.8]]), al.Gaussian(dim=1), "pointwise", [10], method="delta")
+    with pytest.raises(al.BadInput, match='use method="exact"'):
+        al.predict(al.Head([[1.1]]), al.Gaussian(dim=1), "mean", [10], method="delta")
+    with pytest.raises(al.BadInput, match="mean, pointwise"):
+        al.predict(al.Head([[0.1]]), al.Gaussian(dim=1), "covariance", [10], method="delta")
