@@ -162,7 +162,8 @@ _HOME = {
         "BestTemperature CoolingError Fluctuation GaussianLaw HardmaxError PointwiseError Rate "
         "Regimes SamplerLaw ScheduleError UniformBound best_temperature cooling_error "
         "covariance_influence fluctuation gaussian_law hardmax_error horizon kept_error limit "
-        "mean_covariance mean_influence pointwise_error predict rate regimes schedule_error uniform_bound"
+        "mean_covariance mean_influence pointwise_error predict rate regimes schedule_error "
+        "uniform_bound"
     ),
     "attnlimit.tokens": "Ball Cube Empirical Gaussian Laplace Mixture Signs Sphere Tokens",
 }
