@@ -1,4 +1,4 @@
-"""How do results become JSON? Arrays and tables as lists, numbers as JSON knows them."""
+"""How do results become JSON or the cells of a table? As numbers that can be read."""
 
 from __future__ import annotations
 
@@ -29,3 +29,10 @@ def plain(value: Any, digits: int | None = None) -> Any:
             return None
         return float(value) if digits is None else float(f"{value:.{digits}g}")
     return value if value is None else str(value)
+
+
+def cell(value: Any) -> str:
+    """Return a table's entry as people read it: four digits that count, nothing for what is not."""
+    if value is None or (isinstance(value, (float, np.floating)) and math.isnan(value)):
+        return ""
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)

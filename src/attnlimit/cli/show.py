@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.progress import (
@@ -23,7 +21,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from attnlimit.plain import plain
+from attnlimit.plain import cell, plain
 
 
 def console() -> Console:
@@ -40,7 +38,7 @@ def print_table(frame: pd.DataFrame, title: str = "") -> None:
         numeric = pd.api.types.is_numeric_dtype(frame.iloc[:, place])
         table.add_column(Text(printable(column)), justify="right" if numeric else "left")
     for row in frame.itertuples(index=False):
-        table.add_row(*[_cell(value) for value in row])
+        table.add_row(*[Text(printable(cell(value))) for value in row])
     console().print(table)
 
 
@@ -53,14 +51,6 @@ def printable(value: Any) -> str:
         one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
         for one in letters
     )
-
-
-def _cell(value: Any) -> Text:
-    if value is None:
-        return Text("")
-    if isinstance(value, (float, np.floating)):
-        return Text("" if math.isnan(value) else f"{value:.4g}")
-    return Text(printable(value))
 
 
 def print_json(content: Any) -> None:

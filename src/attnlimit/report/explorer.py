@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def write_explorer(path: Path) -> Path:
 def tabulate() -> dict[str, Any]:
     """Compute the exact laws on their grids: what `explorer.json` holds, a minute of work."""
     law = gaussian_law(SIGMAS[:, None], COUNTS[None, :])
+    grid = LENGTHS, SIGNALS, STRENGTHS, ALPHAS
+    shape = tuple(map(len, grid))
     return {
         "law": {
             "logSigma": np.log(SIGMAS),
@@ -61,16 +64,7 @@ def tabulate() -> dict[str, Any]:
             "strength": STRENGTHS,
             "alpha": ALPHAS,
             "error": {
-                model: [
-                    [
-                        [
-                            [sparse_error(model, length, r, theta, alpha) for alpha in ALPHAS]
-                            for theta in STRENGTHS
-                        ]
-                        for r in SIGNALS
-                    ]
-                    for length in LENGTHS
-                ]
+                model: np.reshape([sparse_error(model, *point) for point in product(*grid)], shape)
                 for model in ("attention", "pooled", "vectorized")
             },
         },

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import os
 from collections.abc import Sequence
 from importlib.resources import files
@@ -12,13 +11,12 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from plotly.offline import get_plotlyjs
 
 import attnlimit
 from attnlimit.files import write_atomically
-from attnlimit.plain import plain
+from attnlimit.plain import cell, plain
 
 DIGITS = 5
 """More cannot be seen on a page."""
@@ -85,19 +83,11 @@ def table(frame: pd.DataFrame) -> str:
     rows = []
     for row in frame.itertuples(index=False):
         cells = "".join(
-            f"<td{' class=word' if word else ''}>{escape(_cell(value))}</td>"
+            f"<td{' class=word' if word else ''}>{escape(cell(value))}</td>"
             for value, word in zip(row, words, strict=True)
         )
         rows.append(f"<tr>{cells}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-
-
-def _cell(value: Any) -> str:
-    if value is None or (isinstance(value, float) and math.isnan(value)):
-        return ""
-    if isinstance(value, (float, np.floating)):
-        return f"{value:.4g}"
-    return str(value)
 
 
 def scrolled(content: str, label: str) -> str:

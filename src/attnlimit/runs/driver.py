@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,7 +120,8 @@ class _Run:
         if fault is None:
             content = self.attempts.finished(task, outcome.content)
             if content is not None:
-                self._write(task.index, content, outcome.seconds)
+                with self._storing():
+                    self.folder.write_shard(task.index, content, outcome.seconds)
                 self.done[task.index] = 1
                 self._say(done=self.status.done + 1)
             return []
@@ -132,15 +134,6 @@ class _Run:
             message=sentence,
         )
         return instead
-
-    def _write(self, index: int, content: bytes, seconds: float) -> None:
-        try:
-            self.folder.write_shard(index, content, seconds)
-        except OSError as error:
-            raise CannotStore(
-                f"Cannot write to {self.folder.path}: {error.strerror}. "
-                f"{self._resumable('There are')}"
-            ) from None
 
     def _report_set_aside(self) -> None:
         given_up = self.attempts.set_aside
@@ -165,14 +158,19 @@ class _Run:
     def _store(self, shards: list[int], prefix: str = "") -> None:
         found = self.experiment.combine(self.config, gathered_rows(self.folder, shards))
         tables = {CURVES: found} if isinstance(found, pd.DataFrame) else found
-        try:
+        with self._storing():
             for name, frame in tables.items():
                 schema = self.experiment.schemas.get(name)
                 self.folder.write_table(f"{prefix}{name}", frame, schema)
+
+    @contextmanager
+    def _storing(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise CannotStore(
-                f"Cannot write to {self.folder.path}: {error.strerror}; "
-                "all shards are kept: the same command combines them."
+                f"Cannot write to {self.folder.path}: {error.strerror}. "
+                f"{self._resumable('There are')}"
             ) from None
 
     def _resumable(self, verb: str) -> str:
