@@ -1,4 +1,4 @@
-"""Influence functions, the two-query law, projections: closed forms against sums and draws."""
+"""Influence functions and the central limit: closed forms against sums and draws."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,6 @@ from hypothesis import strategies as st
 
 import attnlimit as al
 from attnlimit.theory.moments import WhitenedHead
-from attnlimit.theory.pairs.covariance.output_energy import joint_moments
-from attnlimit.theory.pairs.covariance.projection import Projection
-from attnlimit.theory.pairs.gaussian import gaussian_own_moment, gaussian_pair_moment
-from attnlimit.theory.pairs.mean import mean_error
 
 RNG = np.random.default_rng(7)
 HEAD = al.Head(0.25 * RNG.standard_normal((3, 3)), RNG.standard_normal((2, 3)))
@@ -112,102 +108,3 @@ def test_other_measures_against_draws(tokens):
         squares.append(n * ((HEAD(y, y).mean(axis=0) - reference) ** 2).sum())
     squares = np.array(squares)
     assert abs(found - squares.mean()) < 4 * squares.std() / np.sqrt(len(squares)) + 0.02 * found
-
-
-@pytest.mark.parametrize("n", [2, 3, 6, 40])
-def test_two_queries_that_are_keys_too(n):
-    """E[Gamma_n . Gamma_n'] and E|Gamma_n|^2 given the queries, against 200,000 draws."""
-    rng = np.random.default_rng(n)
-    white = WhitenedHead(
-        0.8 * RNG.standard_normal((2, 2)), np.array([0.4, -0.2]), RNG.standard_normal((3, 2))
-    )
-    z = rng.standard_normal((2, 2))
-    tilts = white.tilts(z)
-    keys = rng.standard_normal((200_000, n, 2))
-    keys[:, :2] = z
-
-    def output(tilt):
-        scores = keys @ tilt
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        return ((weights[:, :, None] * keys).sum(axis=1) - white.offset) @ white.values.T
-
-    limits = (tilts - white.offset) @ white.values.T
-    joint = (output(tilts[0]) * output(tilts[1])).sum(axis=1)
-    predicted = gaussian_pair_moment(white, z[0], z[1], np.array([n]))[0] + limits[0] @ limits[1]
-    assert abs(joint.mean() - predicted) < 4 * joint.std() / np.sqrt(len(joint)) + 1e-5
-    keys[:, 1] = rng.standard_normal((200_000, 2))
-    square = (output(tilts[0]) ** 2).sum(axis=1)
-    predicted = gaussian_own_moment(white, z[0], np.array([n]))[0] + limits[0] @ limits[0]
-    assert abs(square.mean() - predicted) < 4 * square.std() / np.sqrt(len(square)) + 1e-5
-
-
-@pytest.mark.parametrize("h", [0.2, 0.5, 0.8])
-def test_the_two_query_law_tends_to_the_influence_covariance(h):
-    head, tokens = al.Head([[h]]), al.Gaussian(dim=1)
-    n = np.array([10**12])  # close to the horizon 1 the limit is reached slowly
-    found = mean_error(head, tokens, n)
-    np.testing.assert_allclose(n * found.mse, al.mean_covariance(head, tokens)[0, 0], rtol=0.01)
-
-
-@pytest.mark.parametrize("scale", [0.5, 2.0, 6.0])
-def test_population_two_query_law(scale):
-    """Resampled tokens of a small population: within 4 standard errors of draws."""
-    rng = np.random.default_rng(5)
-    tokens = al.Empirical(rng.standard_normal((50, 4)))
-    head = al.Head(scale * rng.standard_normal((4, 4)) / 2, rng.standard_normal((3, 4)))
-    n = np.array([2, 12, 80])
-    found = mean_error(head, tokens, n, picks=400)
-    centre = head(tokens.locations, tokens.locations).mean(axis=0)
-    for k, size in enumerate(n):
-        squares = []
-        for _ in range(1500):
-            y = tokens.sample(int(size), rng)
-            squares.append(((head(y, y).mean(axis=0) - centre) ** 2).sum())
-        stderr = np.std(squares) / np.sqrt(len(squares))
-        gap = abs(found.mse[k] - np.mean(squares))
-        assert gap < 4 * np.hypot(stderr, found.numerical_error[k])
-        assert found.numerical_error[k] < 0.1 * found.mse[k]
-
-
-def test_joint_moments_of_output_and_participation():
-    rng = np.random.default_rng(0)
-    y = rng.standard_normal((200_000, 8))
-    p = np.exp(2.0 * y)
-    p /= p.sum(axis=1, keepdims=True)
-    g, participation = (p * y).sum(axis=1), (p**2).sum(axis=1)
-    samples = {
-        "g": g, "g2": g**2, "g3": g**3, "g4": g**4, "P": participation,
-        "gP": g * participation, "g2P": g**2 * participation, "PP": participation**2,
-    }  # fmt: skip
-    for name, value in joint_moments(2.0, 8).items():
-        stderr = samples[name].std() / np.sqrt(len(y))
-        assert abs(value - samples[name].mean()) < 4 * stderr
-
-
-def test_the_projection_is_a_conditional_mean():
-    """E[m_n | one token is y] - E m_n, against draws with that token put in."""
-    head, tokens, n = al.Head([[1.2]]), al.Gaussian(dim=1), 30
-    projection = Projection.of(head, tokens, n, queries=512)
-    y = np.array([[-2.0], [0.3], [1.5], [3.0]])
-    found = projection.mean(y)[0, :, 0]
-    rng = np.random.default_rng(4)
-    keys = rng.standard_normal((40_000, n, 1))
-    for value, predicted in zip(y, found, strict=True):
-        keys[:, 0] = value
-        scores = 1.2 * keys @ np.swapaxes(keys, 1, 2)
-        weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-        outputs = (weights @ keys / weights.sum(axis=2, keepdims=True)).mean(axis=(1, 2))
-        stderr = outputs.std() / np.sqrt(len(outputs))
-        # The projection leaves out that the other queries are keys of their own.
-        assert abs(outputs.mean() - predicted) < 4 * stderr + 0.05 * abs(predicted)
-    centred = projection.mean(tokens.points(2048))[0]
-    assert abs(centred.mean()) < 0.02 * centred.std()
-
-
-def test_the_projection_is_a_lower_bound_of_the_variance():
-    head, tokens, n = al.Head([[0.6]]), al.Gaussian(dim=1), np.array([100])
-    projection = Projection.of(head, tokens, n)
-    bound = 100 * (projection.mean(tokens.points(4096))[0] ** 2).mean()
-    exact = mean_error(head, tokens, n).mse[0]
-    assert 0.9 * exact < bound < 1.01 * exact

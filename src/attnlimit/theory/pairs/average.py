@@ -33,6 +33,33 @@ class PairPool:
     features: Array  # (M, f), centred and of order one
     weight: Array  # (M,): what each stands for, of sum one
 
+    @staticmethod
+    def of(
+        importance: Array,
+        weight: Array,
+        tilts: tuple[Array, Array],
+        sizes: tuple[Array, Array],
+        values: Array,
+    ) -> PairPool:
+        """Pairs told apart by their tilts (M, d), of these sizes, and what the values make of them.
+
+        The length of the outputs against the average direction's, and the inner product of these,
+        by the sign of the tilts' own.
+        """
+        typical = max(float(np.sqrt(weight @ sizes[0] ** 2)), 1e-300)
+        lengths = (np.maximum(np.linalg.norm(t, axis=1), 1e-300)[:, None] for t in tilts)
+        one, other = (t / size @ values.T for t, size in zip(tilts, lengths, strict=True))
+        usual = max(float((values**2).sum()) / values.shape[1], 1e-300)
+        gain = ((one**2).sum(axis=1) + (other**2).sum(axis=1)) / (2 * usual) - 1
+        sign = np.where((tilts[0] * tilts[1]).sum(axis=1) < 0, -1.0, 1.0)
+        features = [
+            (sizes[0] + sizes[1]) / (2 * typical) - 1,
+            np.abs(sizes[0] - sizes[1]) / typical,
+            gain,
+            sign * (one * other).sum(axis=1) / usual,
+        ]
+        return PairPool(importance, np.stack(features, axis=1), weight)
+
     def design(self, rich: bool, rows: NDArray[np.int64] | slice = slice(None)) -> Array:
         """Regressors of the log-linear surrogate; `rich` where many pairs can bear it."""
         key = self.importance[rows] / max(float(self.importance.max()), 1e-300)
@@ -41,19 +68,6 @@ class PairPool:
         if rich:
             columns += [key**3, *(f * key for f in features), *(f**2 for f in features)]
         return np.stack(columns, axis=1)
-
-
-def value_features(first: Array, second: Array, values: Array) -> list[Array]:
-    """What the values make of two tilts' directions, against the average direction.
-
-    The length of their outputs, and the inner product of these, by the sign of the tilts' own.
-    """
-    units = [t / np.maximum(np.linalg.norm(t, axis=1), 1e-300)[:, None] for t in (first, second)]
-    outputs = [unit @ values.T for unit in units]
-    typical = max(float((values**2).sum()) / values.shape[1], 1e-300)
-    gains = [(output**2).sum(axis=1) / typical - 1 for output in outputs]
-    sign = np.where((first * second).sum(axis=1) < 0, -1.0, 1.0)
-    return [(gains[0] + gains[1]) / 2, sign * (outputs[0] * outputs[1]).sum(axis=1) / typical]
 
 
 def average_over_pairs(

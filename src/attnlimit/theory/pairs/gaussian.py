@@ -16,9 +16,7 @@ from attnlimit.theory.pairs.plane import (
     HeightNodes,
     Plane,
     PlaneSums,
-    joint_moment,
     plane_table,
-    single_moment,
 )
 
 _SPLINE_STEP = 0.25
@@ -30,21 +28,6 @@ def normal_nodes(score_std: float) -> tuple[Array, Array]:
     g = np.arange(-8.5, min(2 * score_std + 8.5, 10.0) + step, step)
     weight = np.exp(-(g**2) / 2)
     return g, weight / weight.sum()
-
-
-def gaussian_pair_moment(white: WhitenedHead, z1: Array, z2: Array, n: NDArray[np.int64]) -> Array:
-    """E[(Gamma_n(z1) - m).(Gamma_n(z2) - m)] given two whitened queries, which are keys too.
-
-    m is the mean output of the limit. The product of the two limits, which averages to zero
-    over queries, is left out; n counts the two queries' own keys.
-    """
-    own = np.stack([z1, z2])
-    return joint_moment(GaussianKeys(white), white.tilts(own), own, n)
-
-
-def gaussian_own_moment(white: WhitenedHead, z: Array, n: NDArray[np.int64]) -> Array:
-    """E|Gamma_n(z) - m|^2, less |Gamma(z) - m|^2, for a whitened query that is a key too."""
-    return single_moment(GaussianKeys(white), white.tilts(z[None])[0], z, n)
 
 
 @dataclass(frozen=True, eq=False)

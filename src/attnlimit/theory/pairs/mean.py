@@ -15,9 +15,10 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.moments import WhitenedHead, check_reach
-from attnlimit.theory.pairs.average import PairPool, average_over_pairs, value_features
-from attnlimit.theory.pairs.gaussian import gaussian_own_moment, gaussian_pair_moment
+from attnlimit.theory.pairs.average import PairPool, average_over_pairs
+from attnlimit.theory.pairs.gaussian import GaussianKeys
 from attnlimit.theory.pairs.own_keys import OwnKeyControl
+from attnlimit.theory.pairs.plane import joint_moment, single_moment
 from attnlimit.theory.pairs.population import (
     MeanError,
     average_errors,
@@ -65,40 +66,29 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
             f"maximum there and the two-query law stops at {MOST_PAIR_SIGMA:g}; "
             "use measure(head, tokens, statistic, n, replicates)."
         )
-    typical = max(float(np.sqrt(weight @ sigma1**2)), 1e-300)
     # Two queries share keys in proportion to e^{<b1, b2>}, as far as n keys can reach.
     reach = np.sqrt(2 * np.log(float(np.exp(np.log(n.astype(float)).mean()))))
     shrink = np.minimum(1, reach / np.maximum(sigma1, 1e-300)) * np.minimum(
         1, reach / np.maximum(sigma2, 1e-300)
     )
-    pool = PairPool(
-        importance=np.abs((b1 * b2).sum(axis=1)) * shrink,
-        features=np.stack(
-            [
-                (sigma1 + sigma2) / (2 * typical) - 1,
-                np.abs(sigma1 - sigma2) / typical,
-                *value_features(b1, b2, white.values),
-            ],
-            axis=1,
-        ),
-        weight=weight,
-    )
-
+    importance = np.abs((b1 * b2).sum(axis=1)) * shrink
+    pool = PairPool.of(importance, weight, (b1, b2), (sigma1, sigma2), white.values)
     control = OwnKeyControl.of(white, n, 1.2 * widest + 1e-6)
+    keys = GaussianKeys(white)
 
     def both_signs(index: int) -> Array:
-        z1, z2 = first[index], second[index]
-        plus = gaussian_pair_moment(white, z1, z2, n) - control.pair(z1, z2)
-        minus = gaussian_pair_moment(white, z1, -z2, n) - control.pair(z1, -z2)
-        return (plus + minus) / 2
+        own = [np.stack([first[index], sign * second[index]]) for sign in (1, -1)]
+        found = [joint_moment(keys, white.tilts(z), z, n) - control.pair(*z) for z in own]
+        return (found[0] + found[1]) / 2
+
+    def alone(index: int) -> Array:
+        return single_moment(keys, b1[index], first[index], n)
 
     pair, pair_error = average_over_pairs(pool, both_signs, picks)
     average, average_error = control.average()
     pair, pair_error = pair + average, np.hypot(pair_error, average_error)
     own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), weight)
-    own, own_error = average_over_pairs(
-        own_pool, lambda i: gaussian_own_moment(white, first[i], n), _OWN_PICKS
-    )
+    own, own_error = average_over_pairs(own_pool, alone, _OWN_PICKS)
     limit_square = float(np.trace(white.tilt_cov @ white.metric))
     return combine(n, own + limit_square, own_error, pair, pair_error)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import softmax
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, alpha_grid
@@ -56,15 +56,43 @@ def average_errors(found: list[MeanError]) -> MeanError:
 
 
 @dataclass(frozen=True, eq=False)
-class _Population:
-    scores: Array  # (R, N): rows of the queries considered
-    rows: NDArray[np.int64]  # (R,): which tokens they are
+class Population:
+    """Finitely many tokens: all of them keys, and some as queries that stand for all."""
+
+    rows: NDArray[np.int64]  # (R,): which tokens are queries
+    share: Array  # (R,): what each stands for, of sum one
+    scores: Array  # (R, N)
+    attention: Array  # (R, N)
+    outputs: Array  # (R, d_v): the queries' limits
     values: Array  # (N, d_v)
     weights: Array  # (N,)
-    outputs: Array  # (R, d_v): their limits
-    mean: Array  # (d_v,): the mean limit
+
+    @staticmethod
+    def of(scores: Array, values: Array, weights: Array, most: int) -> Population:
+        """Tokens with scores (N, N), at `most` so many of them as queries."""
+        rows = query_rows(len(values), most)
+        with np.errstate(divide="ignore"):
+            attention = softmax(scores[rows] + np.log(weights), axis=1)
+        share = weights[rows] / weights[rows].sum()
+        outputs = attention @ values
+        return Population(rows, share, scores[rows], attention, outputs, values, weights)
+
+    @property
+    def mean(self) -> Array:
+        """The mean limit, (d_v,)."""
+        return self.share @ self.outputs
+
+    def key_share(self, n: int) -> Array:
+        """Softmax weight of each key against n - 1 average ones: a / (a + n - 1), (R, N).
+
+        With a = e^{s_ik} / E e^{s_i}: a key k known to be there moves the output of query i by
+        that much of V y_k - Gamma_i, to first order.
+        """
+        ratio = self.attention / np.maximum(self.weights, 1e-300)
+        return np.asarray(ratio / (ratio + n - 1))
 
     def own(self, query: int, keys: NDArray[np.int64]) -> OwnKeys:
+        """Keys that are there for certain, as a query sees them."""
         return OwnKeys(self.scores[query, keys], self.values[keys] - self.outputs[query])
 
     def pair(self, i: int, j: int, n: NDArray[np.int64]) -> Array:
@@ -123,53 +151,43 @@ def population_mean_error(
     """
     size = len(values)
     weights = np.full(size, 1 / size) if weights is None else weights
-    rows = query_rows(size, _QUERIES)
-    query_weights = weights[rows] / weights[rows].sum()
-    with np.errstate(divide="ignore"):
-        logits = scores[rows] + np.log(weights)
-    log_norm = logsumexp(logits, axis=1, keepdims=True)
-    attention = np.exp(logits - log_norm)
-    outputs = attention @ values
-    mean = query_weights @ outputs
-    population = _Population(scores[rows], rows, values, weights, outputs, mean)
-
-    alone = [population.alone(i, n) for i in range(len(rows))]
+    population = Population.of(scores, values, weights, _QUERIES)
+    alone = [population.alone(i, n) for i in range(len(population.rows))]
     means = np.array([a[0] for a in alone])  # (R, len(n), d_v)
-    own = query_weights @ np.array([a[1] for a in alone])
-    pair, pair_error = _pair_average(population, attention, query_weights, means, n, picks)
+    own = population.share @ np.array([a[1] for a in alone])
+    pair, pair_error = _pair_average(population, means, n, picks)
     return combine(n, own, np.zeros(len(n)), pair, pair_error)
 
 
 def _pair_average(
-    population: _Population,
-    attention: Array,
-    query_weights: Array,
-    means: Array,
-    n: NDArray[np.int64],
-    picks: int,
+    population: Population, means: Array, n: NDArray[np.int64], picks: int
 ) -> tuple[Array, Array]:
     """Average of `pair` over two independent tokens, a token paired with itself included.
 
     The product of the two queries' means averages to the square of their average, exactly; only
     what is left, how the two outputs vary together, is averaged over picked pairs.
     """
-    count = len(query_weights)
+    query_weights = population.share
+    attention = population.attention
     overlap = (attention / np.maximum(population.weights, 1e-300)) @ attention.T
-    left, right = np.triu_indices(count, 1)
+    left, right = np.triu_indices(len(attention), 1)
     chosen, share = pick(overlap[left, right], picks)
     share = share * query_weights[left[chosen]] * query_weights[right[chosen]]
     share /= share.sum()
     same, same_weight = pick(np.diag(overlap), max(picks // 4, 4))
     same_weight = same_weight * query_weights[same] ** 2
     same_weight /= same_weight.sum()
-    fields = [_MeanField.at(population, attention, means[:, k], int(c)) for k, c in enumerate(n)]
+    fields = [
+        _MeanField(int(c), population.key_share(int(c)), population, means[:, k])
+        for k, c in enumerate(n)
+    ]
 
     def together(i: int, j: int) -> tuple[Array, list[float]]:
         product = (means[i] * means[j]).sum(axis=-1)
         return population.pair(i, j, n) - product, [field.pair(i, j) for field in fields]
 
     same_share = float((query_weights**2).sum())
-    everything = np.array([field.average(query_weights) for field in fields])
+    everything = np.array([field.average() for field in fields])
     on_itself = np.array([query_weights**2 @ field.with_itself() for field in fields])
     mean = (np.tensordot(query_weights, means, axes=1) ** 2).sum(axis=-1)
     error = np.zeros(len(n))
@@ -190,20 +208,13 @@ def _pair_average(
 class _MeanField:
     """First-order stand-in for how two outputs vary together, whose average is a plain sum.
 
-    A key k known to be there moves the output of query i by share_ik (V y_k - Gamma_i), where
-    share_ik = a / (a + n - 1), a = e^{s_ik} / E e^{s_i}: its softmax weight against n - 1
-    average keys. `pair` is the covariance that this response gives.
+    `pair` is the covariance that the response to a key's share gives.
     """
 
     n: int
     share: Array  # (R, N)
-    population: _Population
+    population: Population
     means: Array  # (R, d_v): E Gamma_n(x_i) - m
-
-    @staticmethod
-    def at(population: _Population, attention: Array, means: Array, n: int) -> _MeanField:
-        ratio = attention / np.maximum(population.weights, 1e-300)
-        return _MeanField(n, ratio / (ratio + n - 1), population, means)
 
     def _response(self, query: int, keys: NDArray[np.int64] | slice) -> Array:
         shift = self.population.values[keys] - self.population.outputs[query]
@@ -219,8 +230,9 @@ class _MeanField:
             + self._response(j, rows[[i]])[0] @ self.means[i]
         )
 
-    def average(self, query_weights: Array) -> float:
+    def average(self) -> float:
         """Average of `pair` over two independent queries."""
+        query_weights = self.population.share
         weighted = query_weights[:, None] * self.share
         pulled = weighted.sum(axis=0)[:, None] * self.population.values
         pulled -= weighted.T @ self.population.outputs

@@ -69,9 +69,8 @@ class SphereKeys:
     def nodes(self, size: float, n: NDArray[np.int64]) -> HeightNodes:
         """All heights, with panels that resolve the scores where some of n keys weigh anything."""
         angle = self._angles(0.0, n)
-        half = (self.dim - 1) / 2
         # The best of n is above this height but for probability e^-60.
-        surely = 1 - 2 * float(betaincinv(half, half, min(60 / float(n.min()), 1.0)))
+        surely = 1 - float(below_top(self.dim, min(60 / float(n.min()), 1.0)))
         seen = size * np.cos(angle) > size * surely - float(np.log(n.max())) - _DEPTH
         cost = np.where(seen, size * np.sin(angle) / _PANEL, 0.0)
         nodes = self._heights(size, angle, np.maximum(cost, np.sqrt(self.dim) / _ANGLE))
@@ -133,6 +132,12 @@ class SphereKeys:
             alpha,
             PlaneSums(missed, fade, pull, side[:, None] * sums[3], second, rest),
         )
+
+
+def below_top(dim: int, chance: Array | float) -> Array:
+    """How far below height one the cap ends in which a token is with this chance."""
+    half = (dim - 1) / 2
+    return np.asarray(2 * betaincinv(half, half, chance))
 
 
 def _across_sums(

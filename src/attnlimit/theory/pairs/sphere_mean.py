@@ -11,19 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.theory.pairs.average import (
-    PairPool,
-    average_over_pairs,
-    controlled_mean,
-    value_features,
-)
+from attnlimit.theory.pairs.average import PairPool, average_over_pairs, controlled_mean
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
 from attnlimit.theory.pairs.population import MeanError, combine
-from attnlimit.theory.pairs.sphere import SphereKeys
+from attnlimit.theory.pairs.sphere import SphereKeys, below_top
 from attnlimit.theory.pairs.sphere_own_keys import SphereOwnKeys
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio, log_hypergeometric
@@ -44,20 +38,16 @@ def sphere_mean_error(head: Head, tokens: Sphere, n: NDArray[np.int64], picks: i
     keys = SphereKeys.of(head, tokens)
     unit = Sphere(tokens.dim)
     parts = [_group_error(keys, unit, group, picks) for group in _groups(tokens.dim, n)]
-    return MeanError(
-        n=n,
-        mse=np.concatenate([part.mse for part in parts]),
-        numerical_error=np.concatenate([part.numerical_error for part in parts]),
-        own_share=np.concatenate([part.own_share for part in parts]),
+    mse, error, own = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("mse", "numerical_error", "own_share")
     )
+    return MeanError(n, mse, error, own)
 
 
 def _height_gap(dim: int, n: Array) -> Array:
     """About the gap between the best two heights of n tokens."""
-    half = (dim - 1) / 2
-    return np.asarray(
-        2 * (betaincinv(half, half, 2 / (n + 1)) - betaincinv(half, half, 1 / (n + 1)))
-    )
+    return below_top(dim, 2 / (n + 1)) - below_top(dim, 1 / (n + 1))
 
 
 def _groups(dim: int, n: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -152,8 +142,7 @@ def extrapolation(dim: int, n: NDArray[np.int64], size: float) -> tuple[Array, A
 
 def _reach(dim: int, n: NDArray[np.int64]) -> float:
     """Size of the tilt whose limit lies at the best height of n tokens."""
-    half = (dim - 1) / 2
-    height = 1 - 2 * float(betaincinv(half, half, 1 / (float(n.max()) + 1)))
+    height = 1 - float(below_top(dim, 1 / (float(n.max()) + 1)))
     return dim * max(height, 0.1) / (1 - height**2)
 
 
@@ -181,14 +170,8 @@ def _pool(
     cosine = np.abs((b * c).sum(axis=1)) / np.maximum(sizes[0] * sizes[1], 1e-300)
     reach = _reach(tokens.dim, n)
     seen = np.minimum(sizes[0], reach), np.minimum(sizes[1], reach)
-    typical = max(float(np.sqrt(weight @ seen[0] ** 2)), 1e-300)
-    features = [(seen[0] + seen[1]) / (2 * typical) - 1, np.abs(seen[0] - seen[1]) / typical]
-    features += value_features(b, c, keys.values)
-    return PairPool(
-        importance=_overlap(tokens, *seen, np.minimum(cosine, 1.0)),
-        features=np.stack(features, axis=1),
-        weight=weight,
-    )
+    importance = _overlap(tokens, *seen, np.minimum(cosine, 1.0))
+    return PairPool.of(importance, weight, (b, c), seen, keys.values)
 
 
 def _query_pool(

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import RectBivariateSpline
-from scipy.special import betaincinv
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights
-from attnlimit.theory.pairs.sphere import SphereKeys
+from attnlimit.theory.pairs.sphere import SphereKeys, below_top
 
 _SIZES = 12
 _HEIGHTS = 97
@@ -137,14 +136,13 @@ class SphereOwnKeys:
         """
         rng = np.random.default_rng(seed)
         depth = np.log(1e3 * float(self.n.max()))
-        half = (self.keys.dim - 1) / 2
         found = []
         for x in queries[:_QUERIES]:
             tilt = self.cut(x[None])[0]
             size = float(np.linalg.norm(tilt))
             unit = tilt / size if size > 0 else x
             above = np.exp(-depth * (np.arange(_STRATA) + rng.random()) / _STRATA)
-            height = 1 - 2 * betaincinv(half, half, above)
+            height = 1 - below_top(self.keys.dim, above)
             across = rng.standard_normal((_STRATA, len(x)))
             across -= np.outer(across @ unit, unit)
             across /= np.linalg.norm(across, axis=1, keepdims=True)

@@ -7,11 +7,8 @@ the response to a shared key, times what the mean's exact pair term has over its
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
@@ -20,7 +17,7 @@ from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
 from attnlimit.theory.moments import mean_covariance
 from attnlimit.theory.pairs.covariance.gaussian import MOST_MISSED, CovarianceError, common_part
 from attnlimit.theory.pairs.mean import stand_ins
-from attnlimit.theory.pairs.population import population_mean_error, query_rows
+from attnlimit.theory.pairs.population import Population, population_mean_error, query_rows
 from attnlimit.tokens import Empirical, ScoreLaw, Tokens
 
 _QUERIES = 192
@@ -46,33 +43,13 @@ def population_covariance_error(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class _Queries:
-    """Some tokens as queries: their attention, limits and shares; the keys are all tokens."""
-
-    rows: NDArray[np.int64]
-    share: Array
-    scores: Array  # (R, N)
-    attention: Array  # (R, N)
-    outputs: Array  # (R, d_v)
-    values: Array  # (N, d_v)
-    weights: Array  # (N,)
-
-
 def _of_population(
     head: Head, points: Array, weights: Array, n: NDArray[np.int64]
 ) -> CovarianceError:
-    values = points @ head.V.T
-    every_score = head.tilts(points) @ points.T
-    rows = query_rows(len(points), _QUERIES)
-    with np.errstate(divide="ignore"):
-        logits = every_score[rows] + np.log(weights)
-    attention = np.exp(logits - logsumexp(logits, axis=1, keepdims=True))
-    share = weights[rows] / weights[rows].sum()
-    queries = _Queries(
-        rows, share, every_score[rows], attention, attention @ values, values, weights
-    )
-    mean = population_mean_error(every_score, values, n, weights)
+    values, scores = points @ head.V.T, head.tilts(points) @ points.T
+    queries = Population.of(scores, values, weights, _QUERIES)
+    share = queries.share
+    mean = population_mean_error(scores, values, n, weights)
     means, moments = _moments(queries, n)
     second = np.tensordot(share, moments, axes=1)  # E (Gamma_n - m)(Gamma_n - m)'
     centred = queries.outputs - share @ queries.outputs
@@ -102,7 +79,7 @@ def _of_population(
     return CovarianceError(n, mse, bias_square, fluctuation, error)
 
 
-def _moments(queries: _Queries, n: NDArray[np.int64]) -> tuple[Array, Array]:
+def _moments(queries: Population, n: NDArray[np.int64]) -> tuple[Array, Array]:
     """E Gamma_n - m (R, len n, d_v) and E (Gamma_n - m)(Gamma_n - m)' for each query, exact."""
     size = queries.values.shape[1]
     centre = queries.share @ queries.outputs
@@ -116,7 +93,7 @@ def _moments(queries: _Queries, n: NDArray[np.int64]) -> tuple[Array, Array]:
     return np.array(means), np.array(moments)
 
 
-def _fourth_moment(queries: _Queries, n: NDArray[np.int64]) -> Array:
+def _fourth_moment(queries: Population, n: NDArray[np.int64]) -> Array:
     """E |Gamma_n - m|^4 averaged over some queries: how many distinct keys meet in it."""
     chosen = query_rows(len(queries.rows), _FOURTH_QUERIES)
     share = queries.share[chosen] / queries.share[chosen].sum()
@@ -146,15 +123,13 @@ def _fourth_moment(queries: _Queries, n: NDArray[np.int64]) -> Array:
     return total
 
 
-def _together(queries: _Queries, means: Array, n: int) -> tuple[float, float]:
+def _together(queries: Population, means: Array, n: int) -> tuple[float, float]:
     """n E|response|^2 and its cross term with the token as a query: of the covariance, the mean.
 
-    A key known to be there moves query i by share_ik (V y_k - Gamma_i), where share_ik is its
-    softmax weight against n - 1 average keys.
+    A key known to be there moves each query by its share of V y - Gamma.
     """
     rows, share, values, outputs = queries.rows, queries.share, queries.values, queries.outputs
-    ratio = queries.attention / np.maximum(queries.weights, 1e-300)
-    pull = share[:, None] * (ratio / (ratio + n - 1))
+    pull = share[:, None] * queries.key_share(n)
     centred = means - share @ means
     moved = pull.sum(axis=0)[:, None] * values - pull.T @ outputs  # (N, d_v)
     tilted = values[:, :, None] * (pull.T @ centred)[:, None, :]

@@ -1,0 +1,27 @@
+"""Two queries over resampled tokens of a population, against draws."""
+
+import numpy as np
+import pytest
+
+import attnlimit as al
+from attnlimit.theory.pairs.mean import mean_error
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0, 6.0])
+def test_population_two_query_law(scale):
+    """Resampled tokens of a small population: within 4 standard errors of draws."""
+    rng = np.random.default_rng(5)
+    tokens = al.Empirical(rng.standard_normal((50, 4)))
+    head = al.Head(scale * rng.standard_normal((4, 4)) / 2, rng.standard_normal((3, 4)))
+    n = np.array([2, 12, 80])
+    found = mean_error(head, tokens, n, picks=400)
+    centre = head(tokens.locations, tokens.locations).mean(axis=0)
+    for k, size in enumerate(n):
+        squares = []
+        for _ in range(1500):
+            y = tokens.sample(int(size), rng)
+            squares.append(((head(y, y).mean(axis=0) - centre) ** 2).sum())
+        stderr = np.std(squares) / np.sqrt(len(squares))
+        gap = abs(found.mse[k] - np.mean(squares))
+        assert gap < 4 * np.hypot(stderr, found.numerical_error[k])
+        assert found.numerical_error[k] < 0.1 * found.mse[k]
