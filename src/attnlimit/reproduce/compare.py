@@ -42,7 +42,7 @@ def agreement(frame: pd.DataFrame, what: str = "") -> str:
     if both.empty:
         return f"{said} against measured: nothing has both."
     gap = (both["predicted"] / both["measured"] - 1).abs()
-    worst = both.loc[gap.idxmax()]
+    worst = both.iloc[int(gap.to_numpy().argmax())]
     return (
         f"{said} against measured at {len(z)} points: root mean square difference "
         f"{np.sqrt((z**2).mean()):.2f} standard errors, largest {z.abs().max():.1f}, "
