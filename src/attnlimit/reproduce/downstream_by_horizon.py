@@ -30,9 +30,10 @@ class DownstreamByHorizon(Downstream):
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         part = curves.groupby("article")[["horizon", "cosine"]].mean()
+        rank = float(part.corr("spearman").to_numpy()[0, 1])
         return [
             "Rank correlation over articles between horizon and the cosine to the dense "
-            f"embedding: {part.corr('spearman').iloc[0, 1]:+.2f} (positive: a larger horizon "
+            f"embedding: {rank:+.2f} (positive: a larger horizon "
             "loses less)."
         ]
 

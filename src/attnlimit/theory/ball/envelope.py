@@ -94,7 +94,7 @@ class _Part:
             return min(plain, self.log_peak_cap)
         # One Gaussian: <t, y> - K(t) = sigma g - sigma^2/2 with |g| <= rho, sigma <= sigma(R).
         root = symmetric_root(self.cov) @ A
-        score_std = R * float(np.linalg.norm(root, 2))
+        score_std = R * _norm(root)
         rank = int(np.linalg.matrix_rank(root))
         rho = float(np.sqrt(rank + 2 * np.sqrt(rank * level) + 2 * level))
         whitened = score_std * rho - score_std**2 / 2 if score_std < rho else rho**2 / 2
@@ -109,11 +109,11 @@ class _Part:
             return 0.0
         root = symmetric_root(self.cov) @ head.A
         rank = int(np.linalg.matrix_rank(root))
-        whitened = (float(rank), float(rank), 1.0, radius * float(np.linalg.norm(root, 2)))
+        whitened = (float(rank), float(rank), 1.0, radius * _norm(root))
         total = _chi_tail(np.sqrt(rank + 2 * np.sqrt(rank * level) + 2 * level), *whitened)
         for matrix in (head.V, head.A.T):
             spectrum = _spectrum(matrix @ self.cov @ matrix.T)
-            shift = radius * float(np.linalg.norm(matrix @ self.cov @ head.A, 2))
+            shift = radius * _norm(matrix @ self.cov @ head.A)
             total += _chi_tail(self.noise_radius(matrix, level), *spectrum, shift)
         return min(1.0, total)
 
@@ -146,21 +146,21 @@ def _compact(head: Head, tokens: Tokens, radius: float, parts: tuple[_Part, ...]
     value = max(part.reach(head.V) for part in parts)
     slope = max(part.reach(head.A.T) for part in parts)
     score = radius * slope
-    tilt = radius * float(np.linalg.norm(head.A, 2))
+    tilt = radius * _norm(head.A)
     worst = _worst_tilt(tokens)
     if worst is not None:
         log_crowding, log_peak, variance, shift = _symmetric(tokens, *worst, tilt)
         log_crowding = min(log_crowding, 2 * float(np.logaddexp(score, -score) - np.log(2)))
-        norm = float(np.linalg.norm(head.V, 2))
+        norm = _norm(head.V)
         limit_spread = min(value, norm * np.sqrt(variance))
         shift = min(2 * value, norm * shift)
-        lipschitz = norm * variance * float(np.linalg.norm(head.A, 2))
+        lipschitz = norm * variance * _norm(head.A)
     else:
         # Kantorovich: E X^2 / (E X)^2 <= cosh(s)^2 when log X stays within [-s, s].
         log_crowding = 2 * float(np.logaddexp(score, -score) - np.log(2))
         log_peak = score
         cov = head.V @ tokens.cov() @ head.V.T
-        limit_spread = min(value, float(np.exp(min(score, 700)) * np.sqrt(np.linalg.norm(cov, 2))))
+        limit_spread = min(value, float(np.exp(min(score, 700)) * np.sqrt(_norm(cov))))
         shift = value * min(score, 2.0)
         lipschitz = value * slope
     spread = min(2 * value, float(np.hypot(limit_spread, shift)))
@@ -228,18 +228,16 @@ def _sub_gaussian(head: Head, radius: float, parts: tuple[_Part, ...]) -> Envelo
         noise = _top(V @ cov @ V.T)
         far, near, score = 0.0, 0.0, 0.0
         for other, base in zip(parts, covs, strict=True):
-            far = max(far, _gap(part, other, V) + R * np.linalg.norm(V @ (2 * cov - base) @ A, 2))
-            near = max(near, _gap(part, other, V) + R * np.linalg.norm(V @ (cov - base) @ A, 2))
-            score = max(
-                score, _gap(part, other, A.T) + R * np.linalg.norm(A.T @ (cov - base) @ A, 2)
-            )
+            far = max(far, _gap(part, other, V) + R * _norm(V @ (2 * cov - base) @ A))
+            near = max(near, _gap(part, other, V) + R * _norm(V @ (cov - base) @ A))
+            score = max(score, _gap(part, other, A.T) + R * _norm(A.T @ (cov - base) @ A))
         spread = max(spread, float(np.sqrt(noise + far**2)))
         limit_spread = max(limit_spread, float(np.sqrt(noise + near**2)))
         score_spread = max(score_spread, float(np.sqrt(_top(A.T @ cov @ A) + score**2)))
-        reach = max(reach, part.reach(V) + R * float(np.linalg.norm(V @ cov @ A, 2)))
+        reach = max(reach, part.reach(V) + R * _norm(V @ cov @ A))
     lipschitz = limit_spread * score_spread
     if len(parts) == 1:
-        lipschitz = float(np.linalg.norm(V @ covs[0] @ A, 2))
+        lipschitz = _norm(V @ covs[0] @ A)
     return Envelope(
         method="sub-Gaussian",
         radius=R,
@@ -263,6 +261,10 @@ def _gap(part: _Part, other: _Part, matrix: Array) -> float:
 
 def _top(matrix: Array) -> float:
     return max(0.0, float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1]))
+
+
+def _norm(matrix: Array) -> float:
+    return float(np.linalg.norm(matrix, 2))
 
 
 def _spectrum(cov: Array) -> tuple[float, float, float]:
