@@ -184,7 +184,7 @@ def _whiten(tokens: Tokens, points: Array) -> Array:
 def _key_response(white: WhitenedHead, g: Array) -> tuple[Array, Array]:
     """G(g) and (I + Q)^{-1}(g - offset): a key's pull on all queries, Q the tilts' covariance."""
     identity = np.eye(len(white.B))
-    shrunk: Array = np.linalg.solve(identity + white.tilt_cov, (g - white.offset).T).T
+    shrunk = np.linalg.solve(identity + white.tilt_cov, (g - white.offset).T).T.astype(np.float64)
     log_gain = ((g**2).sum(1) - ((g - white.offset) * shrunk).sum(1)) / 2
     log_gain -= np.linalg.slogdet(identity + white.tilt_cov)[1] / 2
     return np.exp(np.minimum(log_gain, 700.0)), shrunk

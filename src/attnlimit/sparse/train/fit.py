@@ -54,7 +54,7 @@ def fit_readout(
         return _fit(F, y, chosen, ridge)
     gram = F @ F.T
     gram[np.diag_indices(n)] += 1e-12 * np.trace(gram) / n
-    lower: Array = np.linalg.cholesky(gram)
+    lower = np.asarray(np.linalg.cholesky(gram), dtype=np.float64)
     reduced = _fit(lower, y, chosen, ridge)
     coefficients = solve_triangular(lower, reduced.weights, lower=True, trans="T")
     return replace(reduced, weights=F.T @ coefficients)
