@@ -74,10 +74,9 @@ def probe(
             )
         if not torch.isfinite(read).all():
             raise BadInput("The model's output contains NaN or infinite numbers on this text.")
-        for number in range(probes):
+        for number, scalar in enumerate(target.probes(read, probes, generator)):
             if number % GROUP == 0:
                 group = slice(number, min(number + GROUP, probes))
-            scalar = target.probe(read, generator)
             torch.autograd.grad(scalar, root, retain_graph=number + 1 < probes)
     return Probed(target.scale(read), target.limit(read), len(outputs.hidden), read.detach())
 

@@ -1,14 +1,14 @@
 """What of a model's output counts? Its next tokens, its embedding's angle, or a function of it.
 
 A target says how a small change of the outputs is measured, to second order, and gives the random
-scalars whose gradients measure it: with g the gradient of `probe` at the attention outputs o, an
+scalars whose gradients measure it: with g the gradient of a probe at the attention outputs o, an
 error e of o changes the target by `scale` E_g <g, e>^2 (docs/theory/output.md).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,8 +31,8 @@ class Target(ABC):
         """Take what counts from the outputs."""
 
     @abstractmethod
-    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
-        """Return a random scalar of what was read, to be differentiated."""
+    def probes(self, read: Tensor, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Random scalars of what was read, to be differentiated."""
 
     @abstractmethod
     def scale(self, read: Tensor) -> float:
@@ -57,10 +57,14 @@ class NextToken(Target):
         assert outputs.logits is not None
         return torch.log_softmax(outputs.logits, -1)
 
-    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
-        """Log likelihood of tokens drawn from the model itself: its gradients are Fisher's."""
-        drawn = torch.multinomial(read.detach().exp(), 1, generator=generator)
-        return read.gather(1, drawn).sum()
+    def probes(self, read: Tensor, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Log likelihoods of tokens drawn from the model itself: their gradients are Fisher's."""
+        # All at once, and at least two: torch draws a single one in a slower way.
+        drawn = torch.multinomial(
+            read.detach().exp(), max(2, count), replacement=True, generator=generator
+        )
+        for tokens in drawn.T[:count]:
+            yield read.gather(1, tokens[:, None]).sum()
 
     def scale(self, read: Tensor) -> float:
         """One half, for the mean over positions."""
@@ -84,9 +88,10 @@ class EmbeddingAngle(Target):
         """The embedding, (d,)."""
         return outputs.embedding
 
-    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
-        """A random direction across the embedding."""
-        return _across(_normal(read, generator), read.detach()) @ read
+    def probes(self, read: Tensor, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Random directions across the embedding."""
+        for _ in range(count):
+            yield _across(_normal(read, generator), read.detach()) @ read
 
     def scale(self, read: Tensor) -> float:
         """1 - cos is |change across|^2 / (2 |embedding|^2)."""
@@ -117,9 +122,10 @@ class Function(Target):
             )
         return found.reshape(-1)
 
-    def probe(self, read: Tensor, generator: torch.Generator) -> Tensor:
-        """A random direction."""
-        return _normal(read, generator) @ read
+    def probes(self, read: Tensor, count: int, generator: torch.Generator) -> Iterator[Tensor]:
+        """Random directions."""
+        for _ in range(count):
+            yield _normal(read, generator) @ read
 
     def scale(self, read: Tensor) -> float:
         """One."""
