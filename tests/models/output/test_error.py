@@ -121,11 +121,20 @@ def test_keeping_everything_is_no_error_and_far_too_little_is_doubted(causal):
     everything = output_error(causal, IDS, al.TopK(60))
     assert everything.kl < 1e-10
     assert everything.trusted
-    poor = output_errors(
-        causal, IDS, {"few": al.Keep(None, sample=2), "none": al.Threshold(0.01)}, probes=2
-    )
+    poor = output_errors(causal, IDS, {"few": al.Keep(None, sample=2), "iid": al.Iid(4)}, probes=2)
     assert not poor["few"].trusted
     assert "try_samplers" in str(poor["few"])
+
+
+def test_tiny_samples_go_by_the_exact_law(encoder):
+    """A head that samples almost nothing: first order is far off there, the exact law is not."""
+    samplers = {(2, 1): al.Keep(None, sample=3)}
+    found = output_error(encoder, IDS, samplers, probes=64)
+    measured = try_samplers(encoder, IDS, samplers, repeats=200)
+    loss = 1 - measured.embedding_cosine
+    slack = 0.05 * loss + 4 * np.hypot(found.stderr, measured.stderr["embedding_cosine"])
+    assert abs(found.cosine_loss - loss) < slack
+    assert found.trusted
 
 
 def test_the_model_is_left_as_it_was(causal):

@@ -24,7 +24,12 @@ class Scatter:
     mean: Tensor  # (..., R, N) expected weights; ratios add a second-order term
     spread: Tensor  # (..., R, N) variance of each key's noise
     noise: Tensor  # (..., R) relative variance of the denominator, which must be small
-    keys: Tensor  # (..., R) keys read, expected
+    chance: Tensor  # (..., R, N) that a key is kept
+
+    @property
+    def keys(self) -> Tensor:
+        """Keys read, expected, (..., R)."""
+        return self.chance.sum(-1)
 
     def variance(self, along: Tensor) -> Tensor:
         """Variance of the output along g, from `along` (..., R, N) = <g, v_j - Gamma>."""
@@ -80,4 +85,4 @@ def scatter(sampler: Sampler, scores: Tensor, weights: Tensor, queries: Tensor) 
         single = torch.where(centre < 1, single / both, 0.0)
         spread = torch.where(centre < 1, single / both * (1 + 3 * noise[..., None]), 0.0)
     mean = centre - single + single.sum(-1, keepdim=True) * centre
-    return Scatter(centre, mean, spread, noise, chance.sum(-1))
+    return Scatter(centre, mean, spread, noise, chance)

@@ -18,12 +18,13 @@ from attnlimit.checks import Array
 from attnlimit.models.capture.dense import call_scores, grouped
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call
-from attnlimit.models.output.first_order import scatter
+from attnlimit.models.output.first_order import Scatter, scatter
 from attnlimit.models.output.probes import Probed, probe
 from attnlimit.models.output.target import Target
 from attnlimit.models.output.thresholds import threshold_sums
 from attnlimit.models.spend.assign import Table, grouped_by_sampler
-from attnlimit.samplers import Threshold
+from attnlimit.samplers import Sampler, Threshold
+from attnlimit.theory.law.scalar import scalar_law
 
 BLOCK = 1 << 22
 """Products of a gradient and a value held at a time."""
@@ -39,7 +40,7 @@ class HeadErrors:
     variance: Array  # (S, L, H, K)
     bias: Array  # (S, L, H, K)
     keys: Array  # (S, L, H) read, all queries together
-    rough: Array  # (S, L, H, K) the variance that first order gives where it is not reliable
+    rough: Array  # (S, L, H, K) variance where neither first order nor an exact law is reliable
     visible: float  # keys that all queries of all heads see
     probed: Probed
 
@@ -92,9 +93,13 @@ class _Sums:
                 members = sorted({h for _, h in places})
                 law = scatter(sampler, scores[members], weights[members], queries)
                 directed = along[:, members]
-                variance = law.variance(directed)  # (K, h, R)
-                rough = _total(variance * (law.noise > MAX_NOISE))
-                sums = (_total(variance), _total(law.bias(directed)), law.keys.double().sum(-1))
+                variance, bias = law.variance(directed), law.bias(directed)  # (K, h, R)
+                noisy = law.noise > MAX_NOISE
+                if sampler.draws == "independent" and bool(noisy.any()):
+                    _make_exact(sampler, law, scores[members], directed, noisy, variance, bias)
+                    noisy = torch.zeros_like(noisy)
+                rough = _total(variance * noisy)
+                sums = (_total(variance), _total(bias), law.keys.double().sum(-1))
                 for s, h in places:
                     i = members.index(h)
                     at = (s, call.layer, h)
@@ -127,6 +132,28 @@ class _Sums:
                 self.variance[at][group] += sums.variance[i, :, h].numpy()
                 self.bias[at][group] += sums.bias[i, :, h].numpy()
                 self.keys[at] += float(sums.keys[i, h]) * (group.start == 0)
+
+
+def _make_exact(
+    sampler: Sampler,
+    law: Scatter,
+    scores: Tensor,
+    along: Tensor,
+    noisy: Tensor,
+    variance: Tensor,
+    bias: Tensor,
+) -> None:
+    """Put the exact law of the scalars in place of the first order at `noisy` queries."""
+    for head, rows in enumerate(noisy):
+        if bool(rows.any()):
+            exact = scalar_law(
+                scores[head, rows],
+                along[:, head, rows],
+                law.chance[head, rows],
+                weighted=sampler.weighted,
+            )
+            bias[:, head, rows] = exact.bias.to(bias.dtype)
+            variance[:, head, rows] = (exact.mse - exact.bias.square()).to(variance.dtype)
 
 
 def _quick(sampler: Threshold) -> bool:
