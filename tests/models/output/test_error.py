@@ -101,6 +101,17 @@ def test_heads_add_up_to_the_model(predicted):
     assert set(few[few != 0].index) == {(0, 1), (2, 3)}
 
 
+def test_nothing_beats_the_yardstick(causal, predicted):
+    grid = {str(c): al.Threshold(c) for c in (12, 30, 100)} | {"kept": DRAWN["kept"]}
+    found = output_errors(causal, IDS, grid, probes=8)
+    for error in [*found.values(), *(predicted[name] for name in ("threshold", "kept"))]:
+        assert 0 < error.yardstick < error.variance
+    assert found["30"].yardstick > 0.1 * found["30"].kl
+    assert predicted["threshold"].kl / predicted["threshold"].yardstick < (
+        predicted["kept"].kl / predicted["kept"].yardstick
+    )
+
+
 def test_many_ways_share_their_probes(causal, predicted):
     alone = output_error(causal, IDS, DRAWN["threshold"], probes=24)
     assert alone.kl == pytest.approx(predicted["threshold"].kl, rel=1e-6)

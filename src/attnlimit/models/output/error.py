@@ -39,6 +39,7 @@ class OutputError:
     stderr: float  # over the probes; NaN from one
     variance: float  # part of the value
     bias: float  # part of the value
+    yardstick: float  # the least that keeping as many keys one by one could give
     mean_keys: float  # read by a query of a head
     mean_visible: float  # that it sees
     probes: int
@@ -88,7 +89,8 @@ class OutputError:
         lines = [
             f"{self.sampler}: {WORDS[self.measure]} {self.value:.3g}{error}{UNITS[self.measure]} "
             f"predicted, reading {self.mean_keys:.1f} of {self.mean_visible:.1f} keys",
-            f"  variance {self.variance:.3g}, bias {self.bias:.3g}; {self.probes} probes",
+            f"  variance {self.variance:.3g}, bias {self.bias:.3g}; {self.probes} probes; "
+            f"no sampler of as many keys has less than {self.yardstick:.2g}",
         ]
         return "\n".join(lines + ([f"  not to be trusted: {self.doubt}"] if self.doubt else []))
 
@@ -196,6 +198,7 @@ def _result(
         stderr=float(by_probe.std(ddof=1) / np.sqrt(probes)) if probes > 1 else float("nan"),
         variance=noise,
         bias=value - noise,
+        yardstick=scale * found.yardstick.variance(float(found.keys[index].sum())),
         mean_keys=float(found.keys[index].mean()) / queries,
         mean_visible=found.visible / found.keys[index].size / queries,
         probes=probes,

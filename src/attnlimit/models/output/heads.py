@@ -22,6 +22,7 @@ from attnlimit.models.output.first_order import Scatter, scatter
 from attnlimit.models.output.probes import Probed, probe
 from attnlimit.models.output.target import Target
 from attnlimit.models.output.thresholds import threshold_sums
+from attnlimit.models.output.yardstick import Yardstick
 from attnlimit.models.spend.assign import Table, grouped_by_sampler
 from attnlimit.samplers import Sampler, Threshold
 from attnlimit.theory.law.scalar import scalar_law
@@ -43,6 +44,7 @@ class HeadErrors:
     rough: Array  # (S, L, H, K) variance where neither first order nor an exact law is reliable
     visible: float  # keys that all queries of all heads see
     probed: Probed
+    yardstick: Yardstick
 
     def total(self, index: int) -> Array:
         """Predicted distance of the output by each probe, (K,)."""
@@ -61,7 +63,9 @@ def head_errors(
     """Variance and bias of every head along `probes` gradients, for every table of samplers."""
     sums = _Sums(tables, probes)
     probed = probe(network, encoded, target, probes, seed, sums.add)
-    return HeadErrors(sums.variance, sums.bias, sums.keys, sums.rough, sums.visible, probed)
+    return HeadErrors(
+        sums.variance, sums.bias, sums.keys, sums.rough, sums.visible, probed, sums.best
+    )
 
 
 class _Sums:
@@ -73,6 +77,7 @@ class _Sums:
         self.variance, self.bias, self.rough = (np.zeros((*shape, probes)) for _ in range(3))
         self.keys = np.zeros(shape)
         self.visible = 0.0
+        self.best = Yardstick()
 
     def add(self, call: Call, gradients: Tensor, group: slice) -> None:
         """Add one layer, whose gradients are (K, H, N, d_v)."""
@@ -85,8 +90,9 @@ class _Sums:
         fast = [(s.c, places) for s, places in wanted if isinstance(s, Threshold) and _quick(s)]
         slow = [(s, p) for s, p in wanted if not (isinstance(s, Threshold) and _quick(s))]
         for queries, scores, weights, along in _blocks(call, gradients, trim=not slow):
-            if group.start == 0:  # keys do not depend on the probes
+            if group.start == 0:  # keys do not depend on the probes, and a few are a yardstick
                 self._count(call.layer, scores)
+                self.best.add(weights, along)
             if fast:
                 self._add_thresholds(call.layer, fast, weights, along, group)
             for sampler, places in slow:
