@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.budgets.kinds import Kind, kind_of
+from attnlimit.budgets.kinds import KIND, Kind, kind_of
 from attnlimit.budgets.longer import longer_contexts
 from attnlimit.budgets.schemes import (
     SCHEMES,
@@ -109,24 +109,13 @@ class HeadBudget:
             "tokens": self.tokens,
             "stored": self.stored,
             "kind": self.kind.name,
-            "thinnable": self.kind.thinnable,
-            "keep": self.kind.keep,
-            "sink": self.kind.sink,
-            "sink_weight": self.kind.sink_weight,
-            "score_std": self.kind.score_std,
-            "frozen": self.kind.frozen,
-            "effective_tokens": self.kind.effective_tokens,
+            **{name: getattr(self.kind, name) for name in KIND},
             "sees_all": self.full,
             "by_text": list(self.by_text),
             "held_out": self.held_out,
             "varies": self.varies,
             "schemes": {
-                name: {
-                    "certified": scheme.certified,
-                    "typical": scheme.typical,
-                    "typical_reliable": scheme.typical_reliable,
-                    "median_error": scheme.median_error,
-                }
+                name: {key: value for key, value in vars(scheme).items() if key != "scheme"}
                 for name, scheme in self.schemes.items()
             },
             "extrapolated": {f"{factor}x": found for factor, found in self.longer.items()},
@@ -135,10 +124,7 @@ class HeadBudget:
     @classmethod
     def from_dict(cls, entry: dict[str, Any], layer: int, context: int, terms: Terms) -> HeadBudget:
         """Rebuild a head's budget from its entry in a budget file."""
-        kind = Kind(
-            entry["kind"], entry["thinnable"], entry["keep"], entry["score_std"], entry["frozen"],
-            entry["effective_tokens"], entry["sink"], entry["sink_weight"],
-        )  # fmt: skip
+        kind = Kind(entry["kind"], **{name: entry[name] for name in KIND})
         schemes = {name: SchemeBudget(name, **found) for name, found in entry["schemes"].items()}
         longer = {int(key[:-1]): found for key, found in entry["extrapolated"].items()}
         return cls(

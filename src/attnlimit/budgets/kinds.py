@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
 from attnlimit.budgets.schemes import Queries
+from attnlimit.models.heads.profile import score_deviations
 
 SINK_WEIGHT = 0.25
 FEW_TOKENS = 16
@@ -26,17 +27,15 @@ class Kind:
     sink_weight: float  # its mean weight
 
 
+KIND = tuple(field.name for field in fields(Kind))[1:]
+"""What a budget file says of a kind beside its name."""
+
+
 def kind_of(queries: Queries, best: str, tokens: int) -> Kind:
     """Classify a head whose best scheme keeps `tokens` tokens."""
     context = len(queries.head)
     weights = queries.weights
-    visible = queries.scores > -np.inf
-    counts = visible.sum(1)
-    filled = queries.scores.masked_fill(~visible, 0.0)
-    mean = filled.sum(1) / counts
-    spread = (filled - mean[:, None]).masked_fill(~visible, 0.0).square().sum(1) / counts
-    deviation = spread.sqrt().numpy()
-    edge = np.sqrt(2 * np.log(np.maximum(counts.numpy(), 2)))
+    deviation, edge = score_deviations(queries.scores)
     received = weights.mean(0)
     sink = int(received.argmax())
     weight = float(received[sink])

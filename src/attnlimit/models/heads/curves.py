@@ -18,6 +18,7 @@ from attnlimit.models.heads.delta import MAX_PARTICIPATION, MAX_SATURATION, head
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
+from attnlimit.samplers.drawn import Drawn
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law
@@ -62,7 +63,7 @@ def predict_capture(
     counts, samplers = _sized(captured, Iid() if sampler is None else sampler, n)
     chosen = samplers[0]
     if method == "delta":
-        if counts is None or not isinstance(chosen, (Iid, WithoutReplacement)):
+        if counts is None or not isinstance(chosen, Drawn):
             raise BadInput(
                 "The delta method is for Iid and WithoutReplacement; use method='exact'."
             )
@@ -105,7 +106,7 @@ def measure_capture(
     rows, notes = _queries(captured, samplers[0])
     values, kept = [], []
     for one, child in zip(samplers, root.spawn(len(samplers)), strict=True):
-        if isinstance(one, (Iid, WithoutReplacement)):
+        if isinstance(one, Drawn):
             found = replicate_errors(captured, [statistic], one, draws, child, rows)[statistic]
         else:
             checks.one_of(statistic, ("pointwise", "mean"), "statistic of a sampler of keys")
@@ -124,7 +125,7 @@ def _sized(
     """Samplers of the sizes asked for, and those sizes; None where a sampler has its own."""
     check_sampler(sampler)
     if n is None:
-        if not isinstance(sampler, (Iid, WithoutReplacement)):
+        if not isinstance(sampler, Drawn):
             return None, [sampler]
         if sampler.n is None:
             raise BadInput("Give n, the numbers of tokens to draw.")

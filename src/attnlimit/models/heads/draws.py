@@ -12,7 +12,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from attnlimit.checks import Array
 from attnlimit.models.capture.captured import CapturedHead
 from attnlimit.montecarlo.sampled import drawn_outputs, generator_of
-from attnlimit.samplers import Iid, Sampler, WithoutReplacement
+from attnlimit.samplers import Sampler
+from attnlimit.samplers.drawn import Drawn
 
 BLOCK_SCORES = 1 << 22
 STATISTICS = ("pointwise", "mean", "covariance", "mean_norm", "covariance_norm")
@@ -23,7 +24,7 @@ Seed = int | np.random.SeedSequence
 def replicate_errors(
     head: CapturedHead,
     statistics: list[str],
-    sampler: Iid | WithoutReplacement,
+    sampler: Drawn,
     replicates: int,
     seed: Seed,
     queries: Tensor | None = None,
@@ -45,7 +46,7 @@ def replicate_errors(
 def _moment_errors(
     head: CapturedHead,
     statistics: list[str],
-    sampler: Iid | WithoutReplacement,
+    sampler: Drawn,
     replicates: int,
     generator: torch.Generator,
 ) -> dict[str, Array]:
@@ -72,7 +73,7 @@ def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
 
 def _pointwise_errors(
     head: CapturedHead,
-    sampler: Iid | WithoutReplacement,
+    sampler: Drawn,
     rows: Tensor,
     replicates: int,
     generator: torch.Generator,
@@ -92,7 +93,7 @@ def _pointwise_errors(
 
 def _picks(
     head: CapturedHead,
-    sampler: Iid | WithoutReplacement,
+    sampler: Drawn,
     replicates: int,
     generator: torch.Generator,
     rows: int | None = None,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
+from attnlimit.checks import Array
 from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.horizon import horizons
 
@@ -29,21 +31,26 @@ def profile(capture: Captured) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def score_deviations(scores: Tensor) -> tuple[Array, Array]:
+    """Deviation of each query's visible scores (R,), and sqrt(2 log n), beyond which it freezes."""
+    visible = scores > -torch.inf
+    counts = visible.sum(1)
+    filled = scores.masked_fill(~visible, 0.0)
+    centred = (filled - filled.sum(1, keepdim=True) / counts[:, None]).masked_fill(~visible, 0.0)
+    deviation = (centred.square().sum(1) / counts).sqrt().double().numpy()
+    return deviation, np.sqrt(2 * np.log(np.maximum(counts.numpy(), 2)))
+
+
 def _row(head: CapturedHead) -> dict[str, float]:
-    deviations, participations, sinks = [], [], []
-    for rows, scores in head.blocks():
-        visible = head.mask.visible(rows)
-        counts = visible.sum(1)
-        filled = scores.masked_fill(~visible, 0.0)
-        mean = filled.sum(1) / counts
-        square = (filled - mean[:, None]).square().masked_fill(~visible, 0.0).sum(1) / counts
+    deviations, edges, participations, sinks = [], [], [], []
+    for _, scores in head.blocks():
         weights = torch.softmax(scores, -1)
-        deviations.append(square.sqrt())
-        participations.append(weights.square().sum(1))
-        sinks.append(weights[:, 0])
-    deviation = torch.cat(deviations).double().numpy()
-    participation = torch.cat(participations).double().numpy()
-    edge = np.sqrt(2 * np.log(np.maximum(head.mask.counts().numpy(), 2)))
+        found = score_deviations(scores)
+        deviations.append(found[0])
+        edges.append(found[1])
+        participations.append(weights.square().sum(1).double().numpy())
+        sinks.append(weights[:, 0].numpy())
+    deviation, edge, participation = map(np.concatenate, (deviations, edges, participations))
     return {
         "score_std": float(np.median(deviation)),
         "gaussian": float((deviation < edge / 2).mean()),
@@ -51,5 +58,5 @@ def _row(head: CapturedHead) -> dict[str, float]:
         "frozen": float((deviation >= edge).mean()),
         "effective_tokens": float(np.median(1 / participation)),
         "participation": float(participation.mean()),
-        "first_token": float(torch.cat(sinks).mean()),
+        "first_token": float(np.concatenate(sinks).mean()),
     }
