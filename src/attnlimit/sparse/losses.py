@@ -32,9 +32,9 @@ class Loss(ABC):
     def value(self, z: Array, y: Array) -> Array:
         """loss(z; y)."""
 
-    @abstractmethod
     def slope(self, z: Array, y: Array) -> Array:
-        """Derivative in z."""
+        """Derivative in z; a constraint, which only the readout's limits are, has none."""
+        raise BadInput(f"the loss {self.name!r} has no derivative; it exists only for the readout.")
 
     @abstractmethod
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
@@ -72,19 +72,15 @@ class SquareLoss(Loss):
     smooth = True
 
     def value(self, z: Array, y: Array) -> Array:
-        """loss(z; y)."""
         return 0.5 * (z - y) ** 2
 
     def slope(self, z: Array, y: Array) -> Array:
-        """Derivative in z."""
         return z - y
 
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        """Closed form."""
         return (z + gamma * y) / (1 + gamma)
 
     def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Closed forms."""
         curvature = 1 / (1 + gamma)
         return self.prox(z, gamma, y), (z - y) * curvature, curvature + 0 * z
 
@@ -97,11 +93,9 @@ class LogisticLoss(Loss):
     smooth = True
 
     def value(self, z: Array, y: Array) -> Array:
-        """loss(z; y)."""
         return np.logaddexp(0, -y * z)
 
     def slope(self, z: Array, y: Array) -> Array:
-        """Derivative in z."""
         return -y * expit(-y * z)
 
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
@@ -140,7 +134,6 @@ class SmoothedHinge(Loss):
     name: str = "hinge"
 
     def value(self, z: Array, y: Array) -> Array:
-        """loss(z; y)."""
         gap = 1 - y * z
         return np.where(
             gap <= 0,
@@ -149,7 +142,6 @@ class SmoothedHinge(Loss):
         )
 
     def slope(self, z: Array, y: Array) -> Array:
-        """Derivative in z."""
         return -y * np.clip((1 - y * z) / self.width, 0, 1)
 
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
@@ -174,10 +166,6 @@ class HardMargin(Loss):
         """loss(z; y), zero on its domain up to rounding."""
         return np.where(y * z >= 1 - 1e-9, 0.0, np.inf)
 
-    def slope(self, z: Array, y: Array) -> Array:
-        """Not a function at the margin."""
-        raise BadInput("the max-margin limit has no derivative; it exists only for the readout.")
-
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
         """Projection on yz >= 1."""
         return y * np.maximum(y * z, 1)
@@ -199,10 +187,6 @@ class Interpolation(Loss):
     def value(self, z: Array, y: Array) -> Array:
         """loss(z; y), zero on its domain up to rounding."""
         return np.where(np.abs(z - y) < 1e-9, 0.0, np.inf)
-
-    def slope(self, z: Array, y: Array) -> Array:
-        """Not a function."""
-        raise BadInput("the ridgeless limit has no derivative; it exists only for the readout.")
 
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
         """The label itself."""
@@ -242,15 +226,12 @@ class UserLoss(Loss):
                 )
 
     def value(self, z: Array, y: Array) -> Array:
-        """loss(z; y)."""
         return self.value_function(z, y)
 
     def slope(self, z: Array, y: Array) -> Array:
-        """Derivative in z."""
         return self.slope_function(z, y)
 
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        """As given."""
         return self.prox_function(z, gamma, y)
 
 
