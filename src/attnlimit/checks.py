@@ -56,6 +56,14 @@ def token_counts(n: ArrayLike, name: str = "n", smallest: int = 2) -> NDArray[np
     return array.astype(np.int64)
 
 
+def token_list(n: ArrayLike) -> NDArray[np.int64]:
+    """Return one or several token counts as a list of them, each at least 2."""
+    counts = np.atleast_1d(token_counts(n))
+    if counts.ndim > 1:
+        raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
+    return counts
+
+
 def count(value: object, name: str, smallest: int = 1) -> int:
     """Return a whole number that is at least `smallest`."""
     is_whole = isinstance(value, (int, np.integer)) or (

@@ -111,7 +111,7 @@ def predict_head(
         raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
     checks.one_of(method, ("exact", "delta"), "method")
     asymptotic = rate(head, tokens, statistic)
-    counts = np.atleast_1d(checks.token_counts(n))
+    counts = checks.token_list(n)
     notes = [str(asymptotic)]
     if method == "delta":
         variance, variance_error = delta_variance(head, tokens, statistic)

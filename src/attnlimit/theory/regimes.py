@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.quadratic_form import quadratic_form_cdf
@@ -64,9 +63,7 @@ def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:
     thresholds are those of Gaussian scores (the random energy model).
     """
     check_match(head, tokens, self_attention=True)
-    counts = np.atleast_1d(checks.token_counts(n))
-    if counts.ndim > 1:
-        raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
+    counts = checks.token_list(n)
     threshold = np.sqrt(2 * np.log(counts.astype(np.float64)))
     root = tokens.sqrt_cov() @ head.A
     edges = np.concatenate([threshold / 2, threshold])

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.ball.envelope import Envelope, envelope
 from attnlimit.theory.ball.worst_query import worst_query
@@ -97,9 +96,7 @@ def uniform_bound(
     check_match(head, tokens)
     R = checks.positive(radius, "radius")
     risk = checks.probability(delta, "delta")
-    counts = np.atleast_1d(checks.token_counts(n))
-    if counts.ndim > 1:
-        raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
+    counts = checks.token_list(n)
     here = envelope(head, tokens, R)
     leading = _log_leading(here)
     step = 1e-4 * R

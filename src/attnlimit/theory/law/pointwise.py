@@ -75,9 +75,7 @@ def pointwise_error(
     """
     check_match(head, tokens)
     checks.one_of(method, ("exact", "delta"), "method")
-    counts = np.atleast_1d(checks.token_counts(n))
-    if counts.ndim > 1:
-        raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
+    counts = checks.token_list(n)
     queries = np.atleast_2d(checks.real_array(x, "x"))
     tilts = head.tilts(queries)
     tokens.cgf(tilts)  # NoLimitError where the limit does not exist
@@ -86,14 +84,8 @@ def pointwise_error(
     if isinstance(tokens.form, GaussianForm):
         return _exact_gaussian(head, tokens, tilts, counts, covariance)
     rows = [_exact_at(head, tokens, t, counts, covariance) for t in tilts]
-    return PointwiseError(
-        n=counts,
-        mse=np.stack([row[0] for row in rows]),
-        bias=np.stack([row[1] for row in rows]),
-        participation=np.stack([row[2] for row in rows]),
-        covariance=np.array([row[3] for row in rows]) if covariance else None,
-        method="exact",
-    )
+    mse, bias, participation, full = (np.array(column) for column in zip(*rows, strict=True))
+    return PointwiseError(counts, mse, bias, participation, full if covariance else None, "exact")
 
 
 def _delta(

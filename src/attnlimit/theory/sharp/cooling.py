@@ -78,10 +78,10 @@ def cooling_error(
     ((d-1)/(2 lam |A x|) on the unit sphere, for large lam).
     """
     check_match(head, tokens)
-    counts = np.atleast_1d(checks.token_counts(n))
+    counts = checks.token_list(n)
     factors = np.atleast_1d(checks.real_array(lam, "lam"))
-    if counts.ndim > 1 or factors.ndim > 1:
-        raise BadInput("n and lam must each be a number or a list of numbers.")
+    if factors.ndim > 1:
+        raise BadInput(f"lam must be a list of numbers, but its shape is {factors.shape}.")
     if (factors <= 0).any():
         raise BadInput(f"lam must be positive, got {factors.min():g}.")
     queries = np.atleast_2d(checks.real_array(x, "x"))

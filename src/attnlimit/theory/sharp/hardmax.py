@@ -93,21 +93,12 @@ def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> Har
     support. Any n from 2 to 10**15 at the same cost.
     """
     check_match(head, tokens)
-    counts = np.atleast_1d(checks.token_counts(n))
-    if counts.ndim > 1:
-        raise BadInput(f"n must be a list of numbers of tokens, but its shape is {counts.shape}.")
+    counts = checks.token_list(n)
     tilts = head.tilts(np.atleast_2d(checks.real_array(x, "x")))
     rows = [_at(head.V, tokens, t, counts) for t in tilts]
-    return HardmaxError(
-        n=counts,
-        target=np.stack([row.target for row in rows]),
-        mse=np.stack([row.mse for row in rows]),
-        bias=np.stack([row.bias for row in rows]),
-        height=np.stack([row.height for row in rows]),
-        predicted_mse=np.stack([row.predicted_mse for row in rows]),
-        scale=rows[0].scale,
-        law=rows[0].law,
-    )
+    names = ("target", "mse", "bias", "height", "predicted_mse")
+    columns = {name: np.stack([getattr(row, name) for row in rows]) for name in names}
+    return HardmaxError(counts, scale=rows[0].scale, law=rows[0].law, **columns)
 
 
 def hardmax_target(head: Head, tokens: Tokens, t: Array) -> Array:

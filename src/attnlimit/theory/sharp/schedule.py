@@ -168,7 +168,7 @@ def _one_query(head: Head, x: ArrayLike, n: ArrayLike) -> tuple[Array, NDArray[n
         raise BadInput(
             f"x must be one query of length {head.query_dim}, but it has {len(query)} entries."
         )
-    return query, np.atleast_1d(checks.token_counts(n)).ravel()
+    return query, checks.token_list(n)
 
 
 def _mse(head: Head, tokens: Tokens, query: Array, lam: float, n: int) -> float:
