@@ -31,8 +31,7 @@ _TOKENS = 192
 _BLOCK_NUMBERS = 60_000  # memory: tokens at a time times the size of an output's square
 _DELTA_TOKENS = 512
 _SETTLED = 0.02  # the mean's error is within this of its central limit
-MOST_MISSED = 2.0
-"""Largest factor by which the mean's exact pair term corrects a projection."""
+_MOST_MISSED = 2.0  # largest factor by which the mean's exact pair term corrects a projection
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,6 +103,13 @@ def common_part(gram: Array, outputs: Array, mean_mse: Array) -> Array:
     return fourth + 2 * total * mean_mse + 2 * cross
 
 
+def missed_factor(mean: MeanError, projected: Array) -> Array:
+    """What the mean's exact pair term has over its projection, for each n: at least one."""
+    missed = np.ones(len(projected))
+    np.divide(mean.mse - mean.own_share, projected, out=missed, where=projected > 0)
+    return np.clip(missed, 1.0, _MOST_MISSED)
+
+
 def _together(
     head: Head,
     tokens: Tokens,
@@ -150,11 +156,7 @@ def _together(
     energy, mean_energy = (
         weight * np.concatenate(part, axis=1) for part in zip(*found, strict=True)
     )
-    missed = np.ones(len(n))
-    pair = mean.mse - mean.own_share
-    average = mean_energy.mean(axis=1)
-    np.divide(pair, average, out=missed, where=average > 0)
-    missed = np.clip(missed, 1.0, MOST_MISSED)
+    missed = missed_factor(mean, mean_energy.mean(axis=1))
     error = missed * energy.std(axis=1) / np.sqrt(len(seen))
     return missed * np.maximum(energy.mean(axis=1), 0.0), error
 

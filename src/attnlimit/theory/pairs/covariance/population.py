@@ -15,7 +15,7 @@ from attnlimit.head import Head
 from attnlimit.theory.law.pointwise import integrate_score_law
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
 from attnlimit.theory.moments import mean_covariance
-from attnlimit.theory.pairs.covariance.gaussian import MOST_MISSED, CovarianceError, common_part
+from attnlimit.theory.pairs.covariance.gaussian import CovarianceError, common_part, missed_factor
 from attnlimit.theory.pairs.mean import stand_ins
 from attnlimit.theory.pairs.population import Population, population_mean_error, query_rows
 from attnlimit.tokens import Empirical, ScoreLaw, Tokens
@@ -66,10 +66,7 @@ def _of_population(
     alone = _fourth_moment(queries, n) - (second**2).sum(axis=(1, 2))
     alone -= common_part(gram, second, mean.mse)
     together = np.array([_together(queries, means[:, k], int(c)) for k, c in enumerate(n)])
-    mean_pair = mean.mse - mean.own_share
-    missed = np.ones(len(n))
-    np.divide(mean_pair, together[:, 1], out=missed, where=together[:, 1] > 0)
-    fluctuation = np.maximum(alone, 0) / n + np.clip(missed, 1.0, MOST_MISSED) * together[:, 0]
+    fluctuation = np.maximum(alone, 0) / n + missed_factor(mean, together[:, 1]) * together[:, 0]
     bias_square = (bias**2).sum(axis=(1, 2))
     mse = bias_square + fluctuation
     unsure = np.abs(own - 1) * plain
