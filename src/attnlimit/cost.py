@@ -131,11 +131,10 @@ class Job:
         heads, pairs = shape.layers * shape.heads, float(tokens) ** 2
         attended = tokens * (tokens + 1) / 2 if shape.causal else pairs  # by a fused kernel
         asked = min(self.queries, tokens - tokens // 2 if shape.causal else tokens)
-        sizes = drawn_sizes(tokens)
+        sizes, nodes = drawn_sizes(tokens), (math.log(tokens) + SCORE_DEPTH) / STEP
         # A causal head's queries draw among other keys each: all their scores are weighed anew.
         weighed = tokens * len(sizes) if shape.causal else sum(sizes)
         drawn = float(self.replicates * tokens * weighed)
-        nodes = (math.log(tokens) + SCORE_DEPTH) / STEP
         block = NUMBER * min(BLOCK, pairs)
         picks = 17 * pairs + 8 * DOUBLE * min(BLOCK, drawn) if shape.causal else 4 * block
         outputs = NUMBER * tokens * shape.multiplied / (shape.layers * shape.heads * dim)

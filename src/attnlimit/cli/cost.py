@@ -48,6 +48,5 @@ def cost(
     if json:
         print_json({"stages": found.to_frame(), "jobs": found.totals(), "rates": found.rates})
         return
-    said = f"{shape.layers} layers of {shape.heads} heads, {parts} x {context} tokens"
-    print_table(found.to_frame(), said)
+    print_table(found.to_frame(), f"{like or model}, {parts} x {context} tokens")
     print_table(found.totals())
