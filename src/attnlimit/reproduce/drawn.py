@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attnlimit.reproduce.experiment import Config, Experiment, Shard, halve_draws
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.runs.experiment import halve_draws
 
 
 def grid(low: int, high: int, count: int) -> list[int]:

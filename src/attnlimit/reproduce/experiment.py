@@ -13,9 +13,7 @@ import pyarrow as pa
 from attnlimit.errors import BadInput
 from attnlimit.report.spec import FigureSpec
 from attnlimit.reproduce.compare import COMPARED, agreement, with_z
-from attnlimit.runs.experiment import Config, Shard, halve_draws
-
-__all__ = ["Config", "Experiment", "Shard", "halve_draws"]
+from attnlimit.runs.experiment import Config, Shard
 
 
 class Experiment:
@@ -28,26 +26,7 @@ class Experiment:
 
     name: str
     title: str
-    module: str = ""
     schemas: Mapping[str, pa.Schema] = MappingProxyType({})
-
-    def __init__(self, *parts: Any, **named: Any) -> None:
-        """Take functions instead of methods, until every experiment is a class."""
-        names = [
-            "name",
-            "title",
-            "config",
-            "shards",
-            "compute",
-            "combine",
-            "figure",
-            "table",
-            "remarks",
-            "split",
-        ]
-        for name, part in {**dict(zip(names, parts, strict=False)), **named}.items():
-            if part is not None and part != "":
-                setattr(self, name, part)
 
     def config(self, paper: bool) -> Config:
         """Return every setting but the seed; `paper` asks for the paper's sizes.
@@ -94,7 +73,7 @@ class Experiment:
     @property
     def path(self) -> str:
         """Where workers find it: the module, or the user's own file, that has `EXPERIMENT`."""
-        return f"{self.module or type(self).__module__}:EXPERIMENT"
+        return f"{type(self).__module__}:EXPERIMENT"
 
     def configured(
         self,

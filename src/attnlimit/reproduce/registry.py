@@ -48,8 +48,6 @@ def load(name: str) -> Experiment:
         )
     experiment = import_module(EXPERIMENTS[name]).EXPERIMENT
     assert isinstance(experiment, Experiment)
-    if type(experiment) is Experiment:
-        experiment.module = EXPERIMENTS[name]  # until every experiment is a class
     return experiment
 
 
