@@ -10,11 +10,11 @@ from attnlimit.models import Capture
 from attnlimit.models.heads.curves import predict_capture
 from attnlimit.models.heads.draws import replicate_errors
 from attnlimit.montecarlo.fit import fit_rate
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import points
+from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.samplers import Iid
 
@@ -100,23 +100,12 @@ class Bert(EveryHead):
             for key, label in (("measured", "measured"), ("predicted", "two-query law"))
         )
         root, n = "rate of the root mean square", config["n"]
-        panels = tuple(
-            Panel(title, x, y, series, "linear", "linear")
-            for title, x, y, series in (
-                (f"Mean output: rate over n = {n[0]} to {n[-1]}, by head", "horizon H", root, mean),
-                (
-                    "Covariance of the outputs, by head",
-                    "horizon H",
-                    "rate of the expected norm",
-                    covariance,
-                ),
-                (
-                    "Mean output of a layer, all heads together",
-                    "horizon, summed and unscaled",
-                    root,
-                    whole,
-                ),
-            )
+        title, norm = f"Mean output: rate over n = {n[0]} to {n[-1]}, by head", "rate of the norm"
+        together, x = "Mean output of a layer, all heads together", "horizon, summed and unscaled"
+        panels = (
+            panel(title, mean, root, "horizon H", **LINEAR),
+            panel("Covariance of the outputs, by head", covariance, norm, "horizon H", **LINEAR),
+            panel(together, whole, root, x, **LINEAR),
         )
         caption = (
             f"{self.about(config)}, i.i.d. subsampling; bars: 2 standard errors. "

@@ -9,11 +9,11 @@ from scipy.special import ndtr, ndtri
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.independent import integrated_errors
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.drawn import DrawnExperiment, grid
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import TOKENS, points
+from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.tokens import Gaussian
 
@@ -28,7 +28,6 @@ class CentralLimit(DrawnExperiment):
     title = "Central limit: normality of the mean output against n, on both sides of the horizon 1"
 
     def config(self, paper: bool) -> Config:
-        """Horizons on both sides of 1."""
         return {
             "horizons": [0.3, 0.6, 0.9, 1.2, 2.0],
             "n": grid(30, 100_000, 6) if paper else grid(30, 10_000, 5),
@@ -37,7 +36,6 @@ class CentralLimit(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """Blocks of draws that every horizon shares."""
         return [
             {"horizon": H, "n": config["n"], **block}
             for H in config["horizons"]
@@ -83,7 +81,6 @@ class CentralLimit(DrawnExperiment):
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Distance, deviation and tail at every horizon and n."""
         rows = []
         for (H, n), part in groups(curves, "horizon", "n"):
             one = part.iloc[0]
@@ -100,7 +97,6 @@ class CentralLimit(DrawnExperiment):
         return pd.DataFrame(rows)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """What the distance would be if the law were normal."""
         draws = config["replicates"]
         return [
             f"Normal values would show a distance of {noise_floor(draws):.4f} with {draws} draws.",
@@ -108,7 +104,6 @@ class CentralLimit(DrawnExperiment):
         ]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Quantiles at the largest n, distances and deviations against n."""
         first, last = config["n"][0], config["n"][-1]
         quantiles, distances, deviations = [], [], []
         for place, (H, part) in enumerate(groups(curves, "horizon")):
@@ -128,27 +123,19 @@ class CentralLimit(DrawnExperiment):
         floor = noise_floor(config["replicates"])
         distances.append(Series([first, last], [floor, floor], "dotted", "normal values", "floor"))
         panels = (
-            Panel(
+            panel(
                 f"quantiles at n = {last}, scaled by the quartiles",
-                "normal quantile",
+                quantiles,
                 "quantile of the error",
-                tuple(quantiles),
-                "linear",
-                "linear",
+                "normal quantile",
+                **LINEAR,
                 y_limits=(-4, 4),
             ),
-            Panel(
-                "Kolmogorov distance to the normal law",
-                TOKENS,
-                "distance",
-                tuple(distances),
-                y_scale="linear",
-            ),
-            Panel(
+            panel("Kolmogorov distance to the normal law", distances, "distance", y_scale="linear"),
+            panel(
                 "√n × error: standard deviation (lines: predicted limit)",
-                TOKENS,
+                deviations,
                 "standard deviation",
-                tuple(deviations),
             ),
         )
         caption = f"mean output over the law of the queries, d = 1, {config['replicates']} draws"

@@ -19,7 +19,6 @@ class GaussianTokens(Temperatures):
     formula = "1/2, then 1/(1+H²)"
 
     def config(self, paper: bool) -> Config:
-        """Twelve scales, from diffuse to frozen."""
         return {
             "dim": 50,
             "variance": 0.1,

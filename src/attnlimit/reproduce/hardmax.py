@@ -7,11 +7,11 @@ import pandas as pd
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
 from attnlimit.reproduce.drawn import DrawnExperiment, grid
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import TOKENS, pair
+from attnlimit.reproduce.panels import pair, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory import best_temperature, hardmax_error, schedule_error
 from attnlimit.tokens import Cube, Gaussian, Sphere, Tokens
@@ -28,7 +28,6 @@ class Hardmax(DrawnExperiment):
     title = "Hardmax: the logarithmic rate, and the best temperature for each n"
 
     def config(self, paper: bool) -> Config:
-        """Three measures in high and low dimension, and schedules on the sphere."""
         return {
             "cases": [[name, dim] for dim in (50, 3) for name in ("gaussian", "sphere", "cube")],
             "schedule_dim": 50,
@@ -39,7 +38,6 @@ class Hardmax(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """Blocks of draws that all cases share."""
         kinds = [("hardmax", case) for case in config["cases"]]
         kinds.append(("schedule", ["sphere", config["schedule_dim"]]))
         return [
@@ -97,7 +95,6 @@ class Hardmax(DrawnExperiment):
         return pd.concat(exact).merge(measured.reset_index(), "left", [*CASE, "n"])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """The largest measured n of each case, and the local rate at the end."""
         rows = []
         for (name, dim, what), part in groups(curves, *CASE):
             last = part[part["measured"].notna()].iloc[-1]
@@ -117,27 +114,23 @@ class Hardmax(DrawnExperiment):
         return pd.DataFrame(rows)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """How well the two laws hold."""
         hard = curves["what"] == "hardmax"
         return [agreement(curves[hard], "hardmax"), agreement(curves[~hard], "schedules")]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Errors against n by dimension, then by schedule, and the schedules."""
         panels, dim = [], config["schedule_dim"]
         for size, part in groups(where(curves, what="hardmax"), "dim"):
             series = [one for name, here in groups(part, "tokens") for one in pair(here, "n", name)]
-            panels.append(Panel(f"best of n tokens, d = {size}", TOKENS, "error", tuple(series)))
+            panels.append(panel(f"best of n tokens, d = {size}", series, "error"))
         errors: list[Series] = []
         sharpness = []
         for what, here in groups(where(curves, tokens="sphere", dim=dim), "what"):
             errors += pair(here, "n", NAMES[what])
             if what != "hardmax":
-                sharpness.append(
-                    Series(here["n"], here["lam"], "line", NAMES[what], group=NAMES[what])
-                )
+                sharpness.append(Series(here["n"], here["lam"], "line", NAMES[what], NAMES[what]))
         panels += [
-            Panel(f"sphere, d = {dim}: schedules of λ", TOKENS, "error", tuple(errors)),
-            Panel(f"sphere, d = {dim}: sharpness", TOKENS, "λ", tuple(sharpness)),
+            panel(f"sphere, d = {dim}: schedules of λ", errors, "error"),
+            panel(f"sphere, d = {dim}: sharpness", sharpness, "λ"),
         ]
         draws = config["replicates"]
         caption = f"lines: exact law; points: measured, {draws} draws, 2 standard errors"

@@ -7,11 +7,11 @@ import pandas as pd
 
 from attnlimit.models import Capture
 from attnlimit.models.heads.curves import measure_capture, predict_capture
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import against
+from attnlimit.reproduce.panels import LINEAR, against, panel
 from attnlimit.reproduce.rows import groups, where
 
 STATISTICS = {"pointwise": "output of a query", "mean": "mean output"}
@@ -88,22 +88,14 @@ class Heads(EveryHead):
             series = against(here, "n", {n: f"n = {n}" for n in here["n"]})
             title = f"Error of the {name}, each of {len(where(here, n=here['n'].iloc[0]))} heads"
             law = "predicted root mean square error"
-            panels.append(Panel(title, law, "measured", tuple(series)))
+            panels.append(panel(title, series, "measured", law))
         dots = [Series([0.0, 3.0], [0, 0], "dotted", group="zero")]
         for flag, label in ((True, "flag: reliable"), (False, "flag: not reliable")):
             some = where(curves, statistic="mean", reliable=flag)
             shown = some["horizon"].clip(upper=3)
             dots.append(Series(shown, some["delta_error"], "points", label, label))
-        panels.append(
-            Panel(
-                "Delta method for the mean output, all n",
-                "horizon H of the head (3 and beyond at 3)",
-                "predicted / measured - 1",
-                tuple(dots),
-                "linear",
-                "linear",
-            )
-        )
+        title, x = "Delta method for the mean output, all n", "horizon H (3 and beyond at 3)"
+        panels.append(panel(title, dots, "predicted / measured - 1", x, **LINEAR))
         caption = f"{self.about(config)}; bars: 2 standard errors."
         return FigureSpec(self.title, tuple(panels), 3, caption)
 

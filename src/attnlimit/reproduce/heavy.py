@@ -35,7 +35,6 @@ class HeavyTails(DrawnExperiment):
     title = "Heavy tails: stable fluctuations past the horizon 1, freezing, and exponential tokens"
 
     def config(self, paper: bool) -> Config:
-        """Sizes of the three parts."""
         return {
             "horizons": [1.5, 2.0, 3.0],
             "n": grid(1000, 1_000_000, 7) if paper else grid(1000, 100_000, 5),
@@ -50,7 +49,6 @@ class HeavyTails(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """Blocks of draws of each part."""
         stable = [
             {"kind": "stable", "parameters": [H], "n": config["n"], **block}
             for H in config["horizons"]
@@ -98,7 +96,6 @@ class HeavyTails(DrawnExperiment):
         return pd.DataFrame(parts)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Every part in its own words."""
         rows: list[dict[str, Any]] = []
 
         def say(what: str, measured: str, predicted: str, z: float = np.nan) -> None:
@@ -133,7 +130,6 @@ class HeavyTails(DrawnExperiment):
         return pd.DataFrame(rows)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Rates past the horizon 1, freezing, errors and outputs of Laplace tokens."""
         stable, frozen, errors, outputs = [], [], [], []
         for H, part in groups(where(curves, kind="stable"), "parameter"):
             label, middle = f"H = {H:g}", part.iloc[len(part) // 2]

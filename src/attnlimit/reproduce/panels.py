@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import Series
+from attnlimit.report.spec import Panel, Series
 from attnlimit.reproduce.rows import groups
 
 TOKENS = "number of tokens n"
 BARS = 2.0
+LINEAR = {"x_scale": "linear", "y_scale": "linear"}
 DRAWN = "lines: predicted; points: measured, 2 standard errors"
 
 
@@ -55,6 +56,11 @@ def against(rows: pd.DataFrame, by: str, names: Mapping[Any, str]) -> list[Serie
         Series(ends, ends, "dotted", "equal", "equal"),
         *(points(part, "predicted", label=names[key]) for key, part in groups(rows, by)),
     ]
+
+
+def panel(title: str, series: Iterable[Series], y: str, x: str = TOKENS, **options: Any) -> Panel:
+    """Return a panel of any number of series, against the number of tokens if nothing is said."""
+    return Panel(title, x, y, tuple(series), **options)
 
 
 def wrapped(caption: str, panels: int = 2) -> str:

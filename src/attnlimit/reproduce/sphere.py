@@ -20,7 +20,6 @@ class SphereTokens(Temperatures):
     formula = "1/2"
 
     def config(self, paper: bool) -> Config:
-        """Scales that reach far into frozen heads."""
         return {
             "dim": 50,
             "scales": [float(f"{value:.4g}") for value in np.geomspace(10, 1e5, 9 if paper else 5)],
@@ -38,7 +37,6 @@ class SphereTokens(Temperatures):
         return np.full(np.shape(horizon), 0.5)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """Say what is exact."""
         return [
             *super().remarks(config, curves),
             "The mean is predicted by the two-query law at every scale; the covariance by its "

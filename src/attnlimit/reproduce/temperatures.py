@@ -21,11 +21,11 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
 from attnlimit.reproduce.drawn import DrawnExperiment
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import TOKENS, pair, points
+from attnlimit.reproduce.panels import pair, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory import horizon, predict
 from attnlimit.tokens import Tokens
@@ -59,7 +59,6 @@ class Temperatures(DrawnExperiment):
         raise NotImplementedError
 
     def shards(self, config: Config) -> list[Shard]:
-        """Draws in blocks that every temperature shares, and the predictions of each one."""
         common = {key: config[key] for key in ("dim", "variance", "n") if key in config}
         measured = [
             {**common, "kind": "measure", "scale": scale, **block}
@@ -105,7 +104,6 @@ class Temperatures(DrawnExperiment):
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """One row for each temperature and statistic: slopes, and the worst gap to the law."""
         rows = []
         for (statistic, scale), part in groups(curves, "statistic", "scale"):
             if statistic not in PREDICTED:
@@ -129,7 +127,6 @@ class Temperatures(DrawnExperiment):
         return pd.DataFrame(rows).sort_values("statistic", ascending=False, kind="stable")
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Errors against n, and their slopes against the horizon."""
         panels, slopes = [], []
         for statistic, words in PREDICTED.items():
             here = where(curves, statistic=statistic)
@@ -138,44 +135,25 @@ class Temperatures(DrawnExperiment):
             for scale, part in groups(here, "scale"):
                 name = f"{scale:.3g}" if scale < 1000 else f"{scale:.0f}"
                 series += pair(part, label=name if first else None, group=name)
-            panels.append(
-                Panel(
-                    f"error of the {words}",
-                    TOKENS,
-                    "root mean square error",
-                    tuple(series),
-                    legend_title="scale" if first else None,
-                )
-            )
+            title, scale = f"error of the {words}", "scale" if first else None
+            panels.append(panel(title, series, "root mean square error", legend_title=scale))
             one = here.groupby("scale", as_index=False).first()
             H = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
+            limit, law = f"limit n → ∞: {self.formula}", "predicted at these n"
             measured = "measured ± 2 standard errors"
-            slopes.append(
-                Panel(
-                    f"slope of the {statistic} error, n from {config['n'][0]} to {config['n'][-1]}",
-                    "horizon H",
-                    "rate β",
-                    (
-                        Series(H, self.limit(H), "dotted", f"limit n → ∞: {self.formula}", "limit"),
-                        Series(
-                            one["horizon"],
-                            one["slope_predicted"],
-                            "line",
-                            "predicted at these n",
-                            "predicted",
-                        ),
-                        points(one, "horizon", "slope", "slope_stderr", measured, "measured"),
-                    ),
-                    y_scale="linear",
-                )
+            lines = (
+                Series(H, self.limit(H), "dotted", limit, "limit"),
+                Series(one["horizon"], one["slope_predicted"], "line", law, "predicted"),
+                points(one, "horizon", "slope", "slope_stderr", measured, "measured"),
             )
+            title = f"slope of the {statistic} error, n from {config['n'][0]} to {config['n'][-1]}"
+            slopes.append(panel(title, lines, "rate β", "horizon H", y_scale="linear"))
         caption = (
             f"lines: predicted, points: measured ({config['replicates']} draws, 2 standard errors)"
         )
         return FigureSpec(self.title, (*panels, *slopes), 2, caption)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """How well mean and covariance are predicted."""
         return [agreement(where(curves, statistic=name), name) for name in PREDICTED]
 
 

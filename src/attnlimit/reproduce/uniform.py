@@ -7,11 +7,11 @@ import pandas as pd
 
 from attnlimit.head import Head
 from attnlimit.montecarlo.supremum import supremum_errors
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.drawn import DrawnExperiment, grid
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import TOKENS, points
+from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.rows import groups
 from attnlimit.theory import uniform_bound
 from attnlimit.tokens import Gaussian, Sphere, Tokens
@@ -28,7 +28,6 @@ class Uniform(DrawnExperiment):
     )
 
     def config(self, paper: bool) -> Config:
-        """Two measures, four radii each."""
         return {
             "cases": [["gaussian", 2, [0.5, 1.0, 1.5, 2.0]], ["sphere", 3, [1.0, 2.0, 4.0, 8.0]]],
             "n": grid(100, 100_000, 7) if paper else grid(100, 20_000, 6),
@@ -38,7 +37,6 @@ class Uniform(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """Blocks of draws at every radius."""
         return [
             {"tokens": name, "dim": dim, "radius": radius, "n": config["n"], **block}
             for name, dim, radii in config["cases"]
@@ -83,7 +81,6 @@ class Uniform(DrawnExperiment):
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Constants at the largest n."""
         rows = []
         for (name, dim, radius), part in groups(curves, *CASE):
             last = part.iloc[-1]
@@ -103,7 +100,6 @@ class Uniform(DrawnExperiment):
         return pd.DataFrame(rows)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """What the constants are."""
         return [
             f"Constants are those at n = {config['n'][-1]}. C(R) is the largest standard deviation "
             "of √n times the error at one query; the sup over the ball is a multiple of it.",
@@ -112,7 +108,6 @@ class Uniform(DrawnExperiment):
         ]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """The sup against n, and its constants against the radius."""
         panels = []
         for (name, dim), here in groups(curves, "tokens", "dim"):
             series = []
@@ -132,17 +127,12 @@ class Uniform(DrawnExperiment):
                 points(last, "radius", "sup", label="measured"),
             )
             panels += [
-                Panel(
-                    f"{name}, d = {dim}: largest error over |x| ≤ R",
-                    TOKENS,
-                    "E sup |Γₙ - Γ|",
-                    tuple(series),
-                ),
-                Panel(
+                panel(f"{name}, d = {dim}: largest error over |x| ≤ R", series, "E sup |Γₙ - Γ|"),
+                panel(
                     f"{name}, d = {dim}: constants at n = {config['n'][-1]}",
-                    "radius R of the ball of queries",
-                    "√n × largest error",
                     constants,
+                    "√n × largest error",
+                    "radius R of the ball of queries",
                     x_scale="linear",
                 ),
             ]

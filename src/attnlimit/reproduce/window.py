@@ -7,10 +7,10 @@ import pandas as pd
 
 from attnlimit.models import Capture
 from attnlimit.models.heads.curves import measure_capture, predict_capture
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import against, pair
+from attnlimit.reproduce.panels import LINEAR, against, pair, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.samplers import Iid, Keep, Sampler, Window
 
@@ -86,27 +86,18 @@ class WindowAndRandom(EveryHead):
             slopes = [-np.polyfit(np.log(x.n), np.log(x.measured), 1)[0] for _, x in shown]
             horizons = shown["horizon"].first()
             rates.append(Series(horizons, slopes, "points", NAMES[scheme], NAMES[scheme]))
+        n, shown_n = config["n"], config["shown_n"]
+        title = f"Rate over n = {n[0]} to {n[-1]}, by head"
+        heads = against(where(curves, n=shown_n), "scheme", NAMES)
         panels = (
-            Panel(
+            panel(
                 "Median over the heads (lines: law, points: measured)",
-                "keys seen by a query, n",
+                medians,
                 "relative error of the output",
-                tuple(medians),
+                "keys seen by a query, n",
             ),
-            Panel(
-                f"Every head at n = {config['shown_n']}",
-                "predicted",
-                "measured",
-                tuple(against(where(curves, n=config["shown_n"]), "scheme", NAMES)),
-            ),
-            Panel(
-                f"Rate over n = {config['n'][0]} to {config['n'][-1]}, by head",
-                "horizon H",
-                "rate",
-                tuple(rates),
-                "linear",
-                "linear",
-            ),
+            panel(f"Every head at n = {shown_n}", heads, "measured", "predicted"),
+            panel(title, rates, "rate", "horizon H", **LINEAR),
         )
         caption = f"{self.about(config)}; the last panel leaves out heads whose horizon is above 3."
         return FigureSpec(self.title, panels, 3, caption)
