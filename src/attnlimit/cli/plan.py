@@ -12,6 +12,7 @@ from attnlimit.budgets import plan_budgets
 from attnlimit.budgets.longer import FACTORS
 from attnlimit.cli.model_options import ModelOptions
 from attnlimit.cli.options import AsJson, with_options
+from attnlimit.cli.output_plan import OutputOptions, show_output_plan
 from attnlimit.cli.show import console, print_json, print_table, progress_bar
 
 
@@ -22,13 +23,17 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     asked: ModelOptions,
+    whole: OutputOptions,
     budget: Annotated[
         Path | None, typer.Option("--budget", help="Write the budget file here.")
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Budget every head of a model on a text; nothing is drawn, so nothing is random."""
+    """Budget every head of a model on a text, or with --kl what the whole model may read."""
     question = asked.question()
+    if whole.asked:
+        show_output_plan(question, whole, budget, json)
+        return
     with progress_bar("heads", shown=not json) as progress:
         found = plan_budgets(
             question.captures(), question.terms, source=question.source, progress=progress

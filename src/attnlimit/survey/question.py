@@ -66,6 +66,10 @@ class Question:
             "stretches": [[one.text, one.part] for one in self.stretches],
         }
 
+    def loaded(self) -> LoadedModel:
+        """Load the model, once in a process."""
+        return _loaded(self.model, self.pickled)
+
     def captures(self) -> tuple[Capture, ...]:
         """Capture every stretch, once in a process."""
         texts = tuple(one.ids for one in self.stretches)

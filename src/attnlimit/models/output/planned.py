@@ -91,10 +91,10 @@ class OutputPlan:
         between = f", c from {thresholds[0]:.3g} to {thresholds[-1]:.3g}" if thresholds else ""
         return f"{self.scheme} with a size for each {self.per}{between}"
 
-    def write(self, path: str | Path) -> Path:
-        """Write the plan as JSON."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON holds it."""
         specs = [[None if s is None else sampler_spec(s) for s in row] for row in self.heads]
-        content = {
+        return {
             "schema": SCHEMA,
             **{name: getattr(self, name) for name in _NUMBERS | _TEXTS},
             "probes": self.probes,
@@ -104,7 +104,10 @@ class OutputPlan:
             "contributions": self.contributions.tolist(),
             "keys": self.keys.tolist(),
         }
-        text = json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+    def write(self, path: str | Path) -> Path:
+        """Write the plan as JSON."""
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
         write_atomically(Path(path), text.encode())
         return Path(path)
 

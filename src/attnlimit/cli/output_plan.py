@@ -1,0 +1,64 @@
+"""`attnlimit plan --kl 0.01`: what may a model read so that its output stays within a target?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnlimit.cli.show import console, print_json
+from attnlimit.models import plan_output
+from attnlimit.survey import Question
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """A target of the model's output, and how it may be reached."""
+
+    kl: Annotated[
+        float | None, typer.Option("--kl", help="Nats of the next token that may be lost: 0.01.")
+    ] = None
+    perplexity: Annotated[
+        float | None, typer.Option("--perplexity", help="Factor by which it may grow: 1.01.")
+    ] = None
+    cosine: Annotated[
+        float | None, typer.Option("--cosine", help="What an embedding's angle keeps: 0.999.")
+    ] = None
+    per: Annotated[
+        str, typer.Option("--per", help="One size for the model, for each layer, or each head.")
+    ] = "model"
+    scheme: Annotated[
+        str, typer.Option("--scheme", help="threshold, or a sampler such as top-k:64+192.")
+    ] = "threshold"
+
+    @property
+    def asked(self) -> bool:
+        """Whether the output's target was given."""
+        return any(one is not None for one in (self.kl, self.perplexity, self.cosine))
+
+
+def show_output_plan(
+    question: Question, asked: OutputOptions, file: Path | None, json: bool
+) -> None:
+    """Plan on the question's stretches, write the plan, and print it."""
+    plan = plan_output(
+        question.loaded(),
+        [list(stretch.ids) for stretch in question.stretches],
+        kl=asked.kl,
+        perplexity=asked.perplexity,
+        cosine=asked.cosine,
+        per=asked.per,
+        scheme=asked.scheme,
+        seed=question.seed,
+    )
+    written = plan.write(file) if file is not None else None
+    if json:
+        print_json({**plan.to_dict(), "file": written})
+        return
+    screen = console()
+    screen.print(str(plan), soft_wrap=True, markup=False)
+    if written is not None:
+        screen.print(f"plan  {written}; measure it: attnlimit try --model {question.model} "
+                     f"--plan {written}", soft_wrap=True, markup=False)  # fmt: skip

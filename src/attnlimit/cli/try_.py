@@ -1,0 +1,87 @@
+"""`attnlimit try`: run a model with any sampler or plan, predicted beside measured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import typer
+
+from attnlimit.cli.options import AsJson
+from attnlimit.cli.show import console, print_json, print_table, progress_bar
+from attnlimit.errors import BadInput
+from attnlimit.models import OutputPlan, output_errors, try_samplers
+from attnlimit.samplers.spec import parse_sampler
+from attnlimit.survey import ask
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the root."""
+    app.command("try")(try_)
+
+
+def try_(
+    model: Annotated[str, typer.Option(help="minilm, smollm2, a folder or a hub id.")] = "minilm",
+    text: Annotated[
+        str, typer.Option(help="wikipedia:TITLE, a file, a folder, or - for standard input.")
+    ] = "wikipedia:Anarchism",
+    tokens: Annotated[int, typer.Option(help="Tokens of the text to read.")] = 256,
+    sampler: Annotated[
+        list[str] | None,
+        typer.Option(help="Such as threshold:48, top-k:64 or top-k:64+192; may be repeated."),
+    ] = None,
+    plan: Annotated[
+        list[Path] | None, typer.Option(help="A plan written by plan --kl; may be repeated.")
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Times the sampling is repeated.")] = 3,
+    probes: Annotated[int, typer.Option(help="Backward passes of the prediction.")] = 4,
+    seed: Annotated[int, typer.Option(help="Seed of the sampling and of the probes.")] = 0,
+    json: AsJson = False,
+) -> None:
+    """Run a model on fewer keys and say what that does to its output, predicted and measured."""
+    chosen: dict[str, Any] = {one: parse_sampler(one) for one in sampler or []}
+    chosen |= {str(path): OutputPlan.read(path) for path in plan or []}
+    if not chosen:
+        raise BadInput("Say what to try: --sampler threshold:48, or --plan FILE.")
+    question = ask(model, text, tokens=tokens, parts=1)
+    loaded, ids = question.loaded(), question.stretches[0].ids
+    rows = []
+    with progress_bar("ways to sample", shown=not json) as progress:
+        predicted = output_errors(loaded, ids, chosen, probes=probes, seed=seed)
+        for done, (name, samplers) in enumerate(chosen.items(), start=1):
+            found = try_samplers(loaded, ids, samplers, repeats=repeats, seed=seed)
+            guess = predicted[name]
+            rows.append(
+                {
+                    "sampler": name,
+                    "keys": found.mean_keys,
+                    "of": found.mean_visible,
+                    f"{guess.measure} predicted": guess.value,
+                    "trusted": guess.trusted,
+                    **_measured(found),
+                }
+            )
+            progress(done, len(chosen))
+    if json:
+        print_json({"model": model, "text": text, "tokens": len(ids), "tried": rows})
+        return
+    print_table(pd.DataFrame(rows), f"{model} on {len(ids)} tokens of {text}")
+    for guess in predicted.values():
+        if guess.doubt:
+            console().print(f"{guess.sampler}: {guess.doubt}", soft_wrap=True, markup=False)
+
+
+def _measured(found: Any) -> dict[str, Any]:
+    if found.kl is None:
+        return {
+            "cosine_loss measured": 1 - found.embedding_cosine,
+            "stderr": found.stderr["embedding_cosine"],
+        }
+    return {
+        "kl measured": found.kl,
+        "stderr": found.stderr["kl"],
+        "perplexity": found.perplexity,
+        "dense": found.dense_perplexity,
+        "same top token": found.top1,
+    }
