@@ -61,6 +61,23 @@ def test_wrong_input_is_one_sentence_and_code_2(capsys, arguments, message):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "nothing"], "There is no experiment 'nothing'"),
+        (["reproduce", "clt", "--seed", "x"], "--seed"),
+        (["plan", "--text", "/nowhere/text"], "/nowhere/text"),
+    ],
+)
+def test_errors_are_json_where_json_was_asked_for(capsys, arguments, message):
+    code, out, err = run(capsys, *arguments, "--json")
+    assert code == 2
+    found = json.loads(out)
+    assert message in found["error"]
+    assert found["exit_code"] == 2
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
     "arguments", [["nothing"], ["reproduce", "clt", "--seed", "x"], ["reproduce", "--nothing"]]
 )
 def test_usage_errors_exit_with_code_2(capsys, arguments):

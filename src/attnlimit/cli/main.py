@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
@@ -83,32 +84,40 @@ def build() -> typer.Typer:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; errors are one sentence on stderr and exit code 2."""
-    errors = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    """Run the command line; errors are one sentence on stderr and exit code 2.
+
+    With `--json` they are a JSON object on stdout as well, so that a program can read them.
+    """
+    given = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in given
     try:
-        build()(args=arguments)
+        sys.exit(build()(args=given, standalone_mode=not as_json) or 0)
     except Interrupted as error:
-        errors.print(str(error))
-        sys.exit(130)
+        _fail(str(error), 130, as_json)
     except AttnlimitError as error:
-        errors.print(f"Error: {error}")
-        sys.exit(2)
+        _fail(f"Error: {error}", 2, as_json)
     except KeyboardInterrupt:
-        errors.print("Stopped.")
-        sys.exit(130)
+        _fail("Stopped.", 130, as_json)
     except BrokenPipeError:
         sys.exit(1)
     except MemoryError:
-        errors.print("Error: not enough memory for these sizes; choose fewer or smaller n.")
-        sys.exit(2)
+        _fail("Error: not enough memory for these sizes; choose fewer or smaller n.", 2, as_json)
     except OSError as error:
-        errors.print(f"Error: {error}")
-        sys.exit(2)
+        _fail(f"Error: {error}", 2, as_json)
     except Exception as error:
+        if hasattr(error, "format_message"):  # what typer has to say about options
+            _fail(error.format_message(), 2, as_json)
         if os.environ.get("ATTNLIMIT_DEBUG"):
             raise
-        errors.print(
+        sentence = (
             f"This is a bug in attnlimit: {type(error).__name__}: {error}. "
             "Set ATTNLIMIT_DEBUG=1 to see where it happened."
         )
-        sys.exit(1)
+        _fail(sentence, 1, as_json)
+
+
+def _fail(sentence: str, code: int, as_json: bool) -> NoReturn:
+    if as_json:
+        print(json.dumps({"error": sentence.removeprefix("Error: "), "exit_code": code}))
+    Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(sentence)
+    sys.exit(code)
