@@ -40,7 +40,7 @@ def main(path: Path) -> None:
         delta = np.sqrt(np.exp(sigma**2) * (1 + sigma**2) / n)
         axes.loglog(n, np.minimum(delta, 1e3), ":", color=color, lw=1)
         points = np.array([measure(sigma, int(k)) for k in MEASURED])
-        axes.errorbar(MEASURED, points[:, 0], 2 * points[:, 1], fmt="o", color=color, ms=3.5)
+        axes.errorbar(MEASURED, points[:, 0], points[:, 1], fmt="o", color=color, ms=3.5)
         predicted = np.sqrt(al.gaussian_law(sigma, MEASURED).mse)
         for k, expected, (found, stderr) in zip(MEASURED, predicted, points, strict=True):
             print(f"{sigma:5g} {k:6d} {expected:6.4f} {found:6.4f} ± {stderr:.4f}")

@@ -50,9 +50,7 @@ def main(path: Path, replicates: int = 40) -> None:
             if statistic == "covariance":
                 points = al.measure(head, TOKENS, statistic, SIZES[:2], replicates, seed=0)
             panel.loglog(line, curve.root, color=color, label=f"H = {h:.2f}")
-            panel.errorbar(
-                points.n, points.root, 2 * points.root_stderr, fmt="o", color=color, ms=4
-            )
+            panel.errorbar(points.n, points.root, points.root_stderr, fmt="o", color=color, ms=4)
         if np.isfinite(delta):
             panels[0].loglog(line, delta / np.sqrt(line), ":", color=color, lw=1)
     panels[0].set_title("mean output: two-query law (lines), delta (dotted)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
 PANEL_SIZE = (4.6, 3.6)
 MANY_LABELS = 4
+CAPTION_WIDTH = 75  # letters under one panel
 
 
 def draw(spec: FigureSpec, folder: Path, name: str) -> list[Path]:
@@ -79,8 +81,9 @@ def _static(spec: FigureSpec) -> Figure:
                 **(outside if labelled > MANY_LABELS else {}),
             )
     figure.suptitle(spec.title, fontsize=12, fontweight="bold")
-    if spec.caption:
-        figure.supxlabel(spec.caption, fontsize=8, color="0.3")
+    if spec.below:
+        caption = textwrap.fill(spec.below, CAPTION_WIDTH * columns)
+        figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
 
 

@@ -65,7 +65,7 @@ def figure_html(figure: FigureSpec, number: int) -> str:
         f"<div class='canvas' id='figure-{number}-{k}'></div></div>"
         for k, panel in enumerate(figure.panels)
     )
-    caption = f"<p class='note'>{escape(figure.caption)}</p>" if figure.caption else ""
+    caption = f"<p class='note'>{escape(figure.below)}</p>" if figure.below else ""
     return f"<section><h2>Figure</h2><div class='plots'>{panels}</div>{caption}</section>"
 
 

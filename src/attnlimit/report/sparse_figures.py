@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
@@ -24,5 +22,4 @@ def plan_figure(plan: pd.DataFrame, floor: float, recommendation: str) -> Figure
         y_scale="linear",
         y_limits=(0.0, 0.5),
     )
-    caption = "\n".join(textwrap.wrap(recommendation, 75))
-    return FigureSpec("How many labelled bags", (panel,), columns=1, caption=caption)
+    return FigureSpec("How many labelled bags", (panel,), columns=1, caption=recommendation)

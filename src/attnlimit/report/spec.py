@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from numpy.typing import ArrayLike
+
+BARS = "bars: one standard error"
+"""What every figure says of its error bars, and what `Series.error` holds."""
 
 
 @dataclass(frozen=True)
@@ -12,6 +16,7 @@ class Series:
     """One line or one set of points.
 
     `style` is "line", "dashed", "dotted", "points" or "band" (then `lower` and `upper` bound it).
+    Points have bars of `error`, one standard error, on either side.
     Series of one `group` share a colour; only a series with a `label` enters the legend.
     """
 
@@ -32,7 +37,7 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    series: tuple[Series, ...]
+    series: Sequence[Series]
     x_scale: str = "log"
     y_scale: str = "log"
     y_limits: tuple[float, float] | None = None
@@ -45,6 +50,12 @@ class FigureSpec:
     """Panels side by side, wrapped after `columns`; `caption` is printed below."""
 
     title: str
-    panels: tuple[Panel, ...]
+    panels: Sequence[Panel]
     columns: int = 2
     caption: str = ""
+
+    @property
+    def below(self) -> str:
+        """The caption, and what the bars are where there are any."""
+        bars = any(one.error is not None for panel in self.panels for one in panel.series)
+        return "; ".join(filter(None, [self.caption.rstrip("."), BARS])) if bars else self.caption

@@ -108,7 +108,7 @@ class Bert(EveryHead):
             panel(together, whole, root, x, **LINEAR),
         )
         caption = (
-            f"{self.about(config)}, i.i.d. subsampling; bars: 2 standard errors. "
+            f"{self.about(config)}, i.i.d. subsampling. "
             "The summed horizon is that of the published code."
         )
         if left := len(heads) - len(shown):

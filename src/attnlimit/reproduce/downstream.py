@@ -102,7 +102,7 @@ class Downstream(Experiment):
             )
         caption = (
             f"MiniLM, {config['articles']} articles, passages of {config['tokens']} tokens, "
-            f"{self.note}; bars: 2 standard errors."
+            f"{self.note}"
         )
         return FigureSpec(self.title, tuple(panels), 2, caption)
 

@@ -133,7 +133,7 @@ class Hardmax(DrawnExperiment):
             panel(f"sphere, d = {dim}: sharpness", sharpness, "λ"),
         ]
         draws = config["replicates"]
-        caption = f"lines: exact law; points: measured, {draws} draws, 2 standard errors"
+        caption = f"lines: exact law; points: measured, {draws} draws"
         return FigureSpec(self.title, tuple(panels), 2, caption)
 
 

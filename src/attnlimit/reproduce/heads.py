@@ -96,8 +96,7 @@ class Heads(EveryHead):
             dots.append(Series(shown, some["delta_error"], "points", label, label))
         title, x = "Delta method for the mean output, all n", "horizon H (3 and beyond at 3)"
         panels.append(panel(title, dots, "predicted / measured - 1", x, **LINEAR))
-        caption = f"{self.about(config)}; bars: 2 standard errors."
-        return FigureSpec(self.title, tuple(panels), 3, caption)
+        return FigureSpec(self.title, panels, 3, self.about(config))
 
 
 EXPERIMENT = Heads()

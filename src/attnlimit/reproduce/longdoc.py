@@ -92,7 +92,7 @@ class LongDocument(Experiment):
         lines = (Series(median[key].index, median[key], "line", group=key) for key in NAMES)
         panels.append(Panel("Median over the heads", x, "", tuple(lines)))
         caption = (
-            "Lines: exact laws. Points: measured, 2 standard errors. "
+            "Lines: exact laws. Points: measured. "
             "SmolLM2-135M-Instruct (4-bit weights, dequantised), late queries."
         )
         return FigureSpec(self.title, tuple(panels), 2, caption)

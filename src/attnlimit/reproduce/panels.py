@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,9 +12,8 @@ from attnlimit.report.spec import Panel, Series
 from attnlimit.reproduce.rows import groups
 
 TOKENS = "number of tokens n"
-BARS = 2.0
 LINEAR = {"x_scale": "linear", "y_scale": "linear"}
-DRAWN = "lines: predicted; points: measured, 2 standard errors"
+DRAWN = "lines: predicted; points: measured"
 
 
 def points(
@@ -26,9 +24,9 @@ def points(
     label: str | None = None,
     group: str | None = None,
 ) -> Series:
-    """Draw what was measured, with bars of two standard errors where the rows have them."""
+    """Draw what was measured, with bars where the rows have standard errors."""
     shown = rows[rows[y].notna()]
-    bars = BARS * shown[stderr] if stderr in shown else None
+    bars = shown.get(stderr)
     return Series(shown[x], shown[y], "points", label, label if group is None else group, bars)
 
 
@@ -61,8 +59,3 @@ def against(rows: pd.DataFrame, by: str, names: Mapping[Any, str]) -> list[Serie
 def panel(title: str, series: Iterable[Series], y: str, x: str = TOKENS, **options: Any) -> Panel:
     """Return a panel of any number of series, against the number of tokens if nothing is said."""
     return Panel(title, x, y, tuple(series), **options)
-
-
-def wrapped(caption: str, panels: int = 2) -> str:
-    """Break a caption into lines that fit under this many panels."""
-    return "\n".join(textwrap.wrap(caption, 62 * panels))

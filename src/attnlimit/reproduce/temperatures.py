@@ -140,17 +140,14 @@ class Temperatures(DrawnExperiment):
             one = here.groupby("scale", as_index=False).first()
             H = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
             limit, law = f"limit n → ∞: {self.formula}", "predicted at these n"
-            measured = "measured ± 2 standard errors"
             lines = (
                 Series(H, self.limit(H), "dotted", limit, "limit"),
                 Series(one["horizon"], one["slope_predicted"], "line", law, "predicted"),
-                points(one, "horizon", "slope", "slope_stderr", measured, "measured"),
+                points(one, "horizon", "slope", "slope_stderr", "measured"),
             )
             title = f"slope of the {statistic} error, n from {config['n'][0]} to {config['n'][-1]}"
             slopes.append(panel(title, lines, "rate β", "horizon H", y_scale="linear"))
-        caption = (
-            f"lines: predicted, points: measured ({config['replicates']} draws, 2 standard errors)"
-        )
+        caption = f"lines: predicted; points: measured, {config['replicates']} draws"
         return FigureSpec(self.title, (*panels, *slopes), 2, caption)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:

@@ -136,9 +136,7 @@ class Uniform(DrawnExperiment):
                     x_scale="linear",
                 ),
             ]
-        caption = (
-            "points: measured, 2 standard errors; lines: C(R)/√n; dashed: bound, probability 95 %"
-        )
+        caption = "points: measured; lines: C(R)/√n; dashed: bound, probability 95 %"
         return FigureSpec(self.title, tuple(panels), 2, caption)
 
 

@@ -179,11 +179,11 @@ function drawHead() {
 
 function drawError(c) {
   const measured = c.curve.measured;
-  const caps = { array: measured.e.map((e) => 2 * e), color: css("--c2"), thickness: 1.5, width: 4 };
+  const caps = { array: measured.e, color: css("--c2"), thickness: 1.5, width: 4 };
   plot("error-plot", [
     line("delta method", c.curve.delta, "--soft", { line: { color: css("--soft"), width: 1.6, dash: "dot" } }),
     line("exact law", c.curve.exact, "--c1"),
-    { x: measured.n, y: measured.v, error_y: caps, name: "measured, ± 2 s.e.", mode: "markers",
+    { x: measured.n, y: measured.v, error_y: caps, name: "measured, ± 1 s.e.", mode: "markers",
       marker: { color: css("--c2"), size: 8 } },
   ], logAxis("tokens drawn, n", c.curve.exact.n),
   logAxis("relative error", [...c.curve.exact.v, ...c.curve.delta.v]));

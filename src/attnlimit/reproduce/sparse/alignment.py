@@ -8,7 +8,7 @@ import pandas as pd
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.panels import pair
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.rows import paired, seed_number, side_by_side
 from attnlimit.sparse import SparseTask, best_step_sizes, query_alignment, simulate_alignment
@@ -97,7 +97,7 @@ class QueryAlignment(Experiment):
         return FigureSpec(
             "Two gradient steps align the query with the signal",
             (left, Panel("distance from perfect", X_LABEL, "1 - |cosine|", tuple(gaps))),
-            caption=wrapped(
+            caption=(
                 "Lines: exact limit; dotted: C/alpha0; points: two steps taken on drawn bags at "
                 f"d = {config['dim']}, {config['replicates']} replicates. A first step that is too "
                 "large turns the query away from the signal."

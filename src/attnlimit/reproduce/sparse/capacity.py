@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import points, wrapped
+from attnlimit.reproduce.panels import points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.rows import NAMES, paired, seed_number
 from attnlimit.sparse import SparseTask, capacity, simulate_capacity
@@ -96,7 +96,7 @@ class SeparableBags(Experiment):
                 )
             )
         drawn = ", ".join(f"{dim} ({NAMES[model]})" for model, dim in config["dims"].items())
-        caption = wrapped(
+        caption = (
             f"L = {config['length']}, R = {config['signals']}, prior {config['prior']:g}; query "
             f"with cosine {config['cosine']:g} and sharpness {config['sharpness']:g}."
             + (f" Right: {config['replicates']} draws a point, d = {drawn}." if checks else "")

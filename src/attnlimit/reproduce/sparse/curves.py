@@ -10,7 +10,7 @@ import pandas as pd
 from attnlimit.report.spec import FigureSpec, Panel
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.panels import pair
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.rows import BAGS, NAMES, paired, seed_number, side_by_side
 from attnlimit.sparse import (
@@ -121,12 +121,11 @@ def _caption(config: Config) -> str:
         else f"cosine {config['cosine']:g}"
     )
     drawn = (
-        f" Points: trained on drawn bags at d = {config['dim']}, {config['replicates']} "
-        "replicates, 2 standard errors."
+        f" Points: trained on drawn bags at d = {config['dim']}, {config['replicates']} replicates."
         if config["dim"]
         else ""
     )
-    return wrapped(
+    return (
         f"L = {task.length}, R = {task.signals}, strength {task.strength:g}, prior "
         f"{task.prior:g}, {config['loss']} loss, ridge {config['ridge']:g}. Lines: exact limit."
         f"{drawn} Attention's query: {query}, sharpness {config['sharpness']:g}."

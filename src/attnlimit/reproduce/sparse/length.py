@@ -10,7 +10,7 @@ import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.panels import pair
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.rows import paired, seed_number, side_by_side
 from attnlimit.sparse import SparseTask, fit_readout, oracle_error, readout, transfer_error
@@ -85,11 +85,10 @@ class OtherLengths(Experiment):
             y_scale="linear",
             y_limits=(0.0, 0.52),
         )
-        caption = wrapped(
+        caption = (
             f"Strength {config['task']['strength']:g}, alpha {config['alpha']:g}, query cosine "
             f"{config['cosine']:g}; query, readout and bias stay as trained. Lines: exact limit; "
-            f"points: d = {config['dim']}, {config['replicates']} replicates, 2 standard errors.",
-            1,
+            f"points: d = {config['dim']}, {config['replicates']} replicates."
         )
         title = f"Trained on bags of {config['task']['length']}, tested on other lengths"
         return FigureSpec(title, (panel,), columns=1, caption=caption)

@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.panels import pair
 from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.sparse.known_signal import DRAWN, RULES, drawn_error
 from attnlimit.reproduce.sparse.rows import side_by_side
@@ -59,10 +59,9 @@ class KnownSignal(Experiment):
             for one in pair(part, "strength", RULES[rule], rule)
         ]
         panel = Panel("error", "signal strength", "error", tuple(series), "linear", "log")
-        caption = wrapped(
+        caption = (
             f"L = {config['length']}, R = {config['signals']}, prior {config['prior']:g}. Lines: "
-            f"exact; points: {config['draws']} drawn bags of each class, 2 standard errors.",
-            1,
+            f"exact; points: {config['draws']} drawn bags of each class."
         )
         return FigureSpec("When the signal is known", (panel,), columns=1, caption=caption)
 

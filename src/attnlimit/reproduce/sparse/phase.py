@@ -9,7 +9,6 @@ import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import wrapped
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.rows import NAMES, paired, seed_number, side_by_side
 from attnlimit.sparse import SparseTask, best_split, readout, simulate_protocol, simulate_readout
@@ -107,7 +106,7 @@ class WhoWins(Experiment):
                 ),
                 Panel("test error", x_label, "test error", tuple(lines), "linear"),
             ),
-            caption=wrapped(
+            caption=(
                 f"L = {config['length']}, R = {config['signals']}, ridge {config['ridge']:g}; "
                 "attention spends part of the same bags on its query, split and sharpness chosen "
                 "best."

@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair, wrapped
+from attnlimit.reproduce.panels import pair
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.sparse import measure_plan, plan_bags
 from attnlimit.sparse.bags.source import BagSource
@@ -72,10 +72,9 @@ class PlannedBags(Experiment):
             self.heading,
             tuple(panels),
             columns=columns,
-            caption=wrapped(
+            caption=(
                 f"Lines: predicted from a pilot of {config['pilot']} bags. Points: trained on "
-                f"fresh bags, {config['replicates']} replicates; bars are 2 standard errors.",
-                columns,
+                f"fresh bags, {config['replicates']} replicates."
             ),
         )
 

@@ -8,7 +8,6 @@ from scipy.special import ndtri
 
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import wrapped
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.known_signal import DRAWN, RULES, drawn_error
 from attnlimit.sparse import SparseTask, strength_needed
@@ -98,11 +97,10 @@ class Separation(Experiment):
                 ),
             ),
             columns=3,
-            caption=wrapped(
+            caption=(
                 f"{config['signals']} signal token(s), prior {config['prior']:g}, the signal's "
                 "direction known. Linear classifiers need strength growing like sqrt(L); attention "
-                "stays close to the Bayes floor, which grows like sqrt(2 log L).",
-                3,
+                "stays close to the Bayes floor, which grows like sqrt(2 log L)."
             ),
         )
 
