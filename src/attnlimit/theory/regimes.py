@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.head import Head
+from attnlimit.result import Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.quadratic_form import quadratic_form_cdf
 from attnlimit.tokens import GaussianForm, Tokens
@@ -20,7 +21,7 @@ _POINTS = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
-class Regimes:
+class Regimes(Result):
     """Fractions of queries x ~ tokens by the standard deviation sigma of their scores.
 
     gaussian: sigma < sqrt(2 log n)/2; frozen: sigma > sqrt(2 log n), a handful of keys take all
@@ -36,23 +37,16 @@ class Regimes:
     error: float
     method: str
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each n."""
-        return pd.DataFrame(
-            {
-                "n": self.n,
-                "gaussian": self.gaussian,
-                "stable": self.stable,
-                "frozen": self.frozen,
-                "threshold": self.threshold,
-            }
-        )
-
-    def __str__(self) -> str:
+    def headline(self) -> str:
         return (
             f"regimes of queries, typical score deviation {self.typical_sigma:.4g} "
-            f"({self.method}, error {self.error:.1g})\n"
-        ) + self.to_frame().to_string(index=False, float_format=lambda v: f"{v:.4g}")
+            f"({self.method}, error {self.error:.1g})"
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each n."""
+        names = ("n", "gaussian", "stable", "frozen", "threshold")
+        return table(**{name: getattr(self, name) for name in names})
 
 
 def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.head import Head
+from attnlimit.result import Result, table
 from attnlimit.theory.ball.envelope import Envelope, envelope
 from attnlimit.theory.ball.worst_query import worst_query
 from attnlimit.theory.limit import check_match
@@ -24,7 +25,7 @@ _HOPELESS = 300.0  # no n below 10^15 helps against weights of e^300
 
 
 @dataclass(frozen=True, eq=False)
-class UniformBound:
+class UniformBound(Result):
     """sup over |x| <= R of |Gamma_n(x) - Gamma(x)| is at most `bound`, with probability 1 - delta.
 
     `trivial` marks the n that are too small for the method: there the bound is only the size of
@@ -57,31 +58,27 @@ class UniformBound:
             return np.full(len(self.n), np.nan)
         return self.bound * np.sqrt(self.n) / self.constant
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each n."""
-        return pd.DataFrame(
-            {
-                "n": self.n,
-                "bound": self.bound,
-                "asymptotic": self.constant / np.sqrt(self.n),
-                "ratio": self.ratio,
-                "score_bound": self.score_bound,
-                "value_bound": self.value_bound,
-                "net_step": self.net_step,
-                "log_query_net": self.log_query_net,
-                "log_direction_net": self.log_direction_net,
-                "trivial": self.trivial,
-            }
+    def headline(self) -> str:
+        return (
+            f"uniform bound on |x| <= {self.radius:g} with probability {1 - self.delta:g} "
+            f"({self.method} tokens)\n"
+            f"asymptotic constant C(R) = {self.constant:.5g}, d log C / dR = {self.growth:.4g}"
         )
 
-    def __str__(self) -> str:
-        lines = [
-            f"uniform bound on |x| <= {self.radius:g} with probability {1 - self.delta:g} "
-            f"({self.method} tokens)",
-            f"asymptotic constant C(R) = {self.constant:.5g}, d log C / dR = {self.growth:.4g}",
-            self.to_frame().to_string(index=False, float_format=lambda v: f"{v:.4g}"),
-        ]
-        return "\n".join(lines)
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each n."""
+        return table(
+            n=self.n,
+            bound=self.bound,
+            asymptotic=self.constant / np.sqrt(self.n),
+            ratio=self.ratio,
+            score_bound=self.score_bound,
+            value_bound=self.value_bound,
+            net_step=self.net_step,
+            log_query_net=self.log_query_net,
+            log_direction_net=self.log_direction_net,
+            trivial=self.trivial,
+        )
 
 
 def uniform_bound(

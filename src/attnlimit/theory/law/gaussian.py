@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, NotConverged
+from attnlimit.result import Result, table
 from attnlimit.theory.law.quadrature import NORMALISATION_TOLERANCE, LaplaceTable, tabulate
 from attnlimit.tokens.score_law import standard_normal_grid
 
@@ -18,7 +19,7 @@ MAX_SIGMA = 1000.0
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianLaw:
+class GaussianLaw(Result):
     """Exact law of attention over n standard normal keys, for one query (docs, exact law).
 
     Gamma_n is the coordinate of the output along the query's direction, whose limit is sigma.
@@ -40,15 +41,13 @@ class GaussianLaw:
             np.eye(len(e)) - np.outer(e, e)
         )
 
+    def headline(self) -> str:
+        return "attention over n standard normal keys, exact"
+
     def to_frame(self) -> pd.DataFrame:
         """One row for each (sigma, n)."""
         names = ("sigma", "n", "bias", "mse", "participation")
-        return pd.DataFrame({name: np.ravel(getattr(self, name)) for name in names})
-
-    def __str__(self) -> str:
-        return "attention over n standard normal keys, exact\n" + self.to_frame().to_string(
-            index=False, float_format=lambda v: f"{v:.6g}"
-        )
+        return table(**{name: getattr(self, name) for name in names})
 
 
 def gaussian_law(sigma: ArrayLike, n: ArrayLike) -> GaussianLaw:

@@ -12,6 +12,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
+from attnlimit.result import Result, table
 from attnlimit.theory.fluctuation import fluctuation
 from attnlimit.theory.law.gaussian import MAX_SIGMA, gaussian_law
 from attnlimit.theory.law.product import tabulate_product
@@ -21,7 +22,7 @@ from attnlimit.tokens import GaussianForm, IndependentForm, ScoreLaw, Tokens
 
 
 @dataclass(frozen=True, eq=False)
-class PointwiseError:
+class PointwiseError(Result):
     """Error of attention over n tokens at each query, against the infinite-token limit."""
 
     n: NDArray[np.int64]
@@ -31,24 +32,19 @@ class PointwiseError:
     covariance: Array | None  # (m, len(n), d_v, d_v), on request
     method: str
 
+    def headline(self) -> str:
+        return f"pointwise error ({self.method})"
+
     def to_frame(self) -> pd.DataFrame:
         """One row for each query and n."""
-        queries, sizes = self.mse.shape
-        return pd.DataFrame(
-            {
-                "query": np.repeat(np.arange(queries), sizes),
-                "n": np.tile(self.n, queries),
-                "mse": self.mse.ravel(),
-                "bias_norm": np.linalg.norm(self.bias, axis=-1).ravel(),
-                "participation": self.participation.ravel(),
-                "method": self.method,
-            }
+        return table(
+            query=np.arange(len(self.mse))[:, None],
+            n=self.n,
+            mse=self.mse,
+            bias_norm=np.linalg.norm(self.bias, axis=-1),
+            participation=self.participation,
+            method=self.method,
         )
-
-    def __str__(self) -> str:
-        return f"pointwise error ({self.method})\n" + self.to_frame().drop(
-            columns="method"
-        ).to_string(index=False, float_format=lambda v: f"{v:.5g}", max_rows=40)
 
 
 def pointwise_error(

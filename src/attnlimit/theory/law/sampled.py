@@ -13,13 +13,14 @@ from torch import Tensor
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
+from attnlimit.result import Result, table
 
 BLOCK = 1 << 16
 """Scores that are worked on at a time."""
 
 
 @dataclass(frozen=True, eq=False)
-class SamplerLaw:
+class SamplerLaw(Result):
     """Error of attention over the keys that are kept, at each query."""
 
     mse: Array  # (m,)  E |Gamma~ - Gamma|^2
@@ -34,23 +35,18 @@ class SamplerLaw:
         """Root mean square error over the size of the output."""
         return np.sqrt(self.mse) / np.linalg.norm(self.output, axis=1)
 
+    def headline(self) -> str:
+        return f"attention over sampled keys ({'' if self.weighted else 'un'}weighted, exact)"
+
     def to_frame(self) -> pd.DataFrame:
         """One row for each query."""
-        return pd.DataFrame(
-            {
-                "query": np.arange(len(self.mse)),
-                "kept": self.kept,
-                "mse": self.mse,
-                "relative": self.relative,
-                "bias_norm": np.linalg.norm(self.bias, axis=1),
-                "participation": self.participation,
-            }
-        )
-
-    def __str__(self) -> str:
-        kind = "weighted" if self.weighted else "unweighted"
-        return f"attention over sampled keys ({kind}, exact)\n" + self.to_frame().to_string(
-            index=False, float_format=lambda v: f"{v:.5g}", max_rows=40
+        return table(
+            query=np.arange(len(self.mse)),
+            kept=self.kept,
+            mse=self.mse,
+            relative=self.relative,
+            bias_norm=np.linalg.norm(self.bias, axis=1),
+            participation=self.participation,
         )
 
 

@@ -17,10 +17,11 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
+from attnlimit.result import table
 from attnlimit.theory.law.gaussian import MAX_SIGMA
 from attnlimit.theory.law.pointwise import integrate_score_law, pointwise_error
 from attnlimit.theory.limit import check_match
-from attnlimit.theory.sharp.hardmax import hardmax_target
+from attnlimit.theory.sharp.hardmax import RootError, hardmax_target
 from attnlimit.tokens import GaussianForm, IndependentForm, ScoreLaw, SphericalForm, Tokens
 from attnlimit.tokens.score_law import resolved_panels
 
@@ -30,7 +31,7 @@ _MAX_CAP_SCORE = 20_000.0
 
 
 @dataclass(frozen=True, eq=False)
-class CoolingError:
+class CoolingError(RootError):
     """Error of attention with scores scaled by lam over n tokens, against the exposed point.
 
     For Gaussian tokens the output is divided by sqrt(2 log n), as in `hardmax_error`.
@@ -43,28 +44,18 @@ class CoolingError:
     limit_error: Array  # (m, L, N)  the same with infinitely many tokens: a bias
     scale: Array  # (N,)
 
-    @property
-    def root(self) -> Array:
-        """Root mean squared error."""
-        return np.sqrt(self.mse)
+    def headline(self) -> str:
+        return "attention with sharpened scores against the hard maximum"
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each query, lam and n."""
-        queries, sharpness, sizes = self.mse.shape
-        return pd.DataFrame(
-            {
-                "query": np.repeat(np.arange(queries), sharpness * sizes),
-                "lam": np.tile(np.repeat(self.lam, sizes), queries),
-                "n": np.tile(self.n, queries * sharpness),
-                "mse": self.mse.ravel(),
-                "root": self.root.ravel(),
-                "limit_error": self.limit_error.ravel(),
-            }
-        )
-
-    def __str__(self) -> str:
-        return "attention with sharpened scores against the hard maximum\n" + (
-            self.to_frame().to_string(index=False, float_format=lambda v: f"{v:.5g}", max_rows=40)
+        return table(
+            query=np.arange(len(self.mse))[:, None, None],
+            lam=self.lam[:, None],
+            n=self.n,
+            mse=self.mse,
+            root=self.root,
+            limit_error=self.limit_error,
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ from attnlimit.checks import Array
 from attnlimit.curve import local_rate
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
+from attnlimit.result import Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.sharp.corner import corner_table
 from attnlimit.theory.sharp.levels import Levels, population_levels, sign_levels
@@ -21,8 +23,25 @@ from attnlimit.theory.sharp.order_statistics import maximum_nodes
 from attnlimit.tokens import GaussianForm, IndependentForm, SphericalForm, Tokens
 
 
+class RootError(Result):
+    """What results with a mean squared error at each n share."""
+
+    n: NDArray[np.int64]
+    mse: Array
+
+    @property
+    def root(self) -> Array:
+        """Root mean squared error."""
+        return np.sqrt(self.mse)
+
+    @property
+    def local_rate(self) -> Array:
+        """-d log(root error) / d log n at each n; NaN for a single n or where the error is 0."""
+        return local_rate(self.n, self.root)
+
+
 @dataclass(frozen=True, eq=False)
-class HardmaxError:
+class HardmaxError(RootError):
     """Error of the best-scoring of n tokens, V y* / scale, against its target at each query.
 
     `scale` is sqrt(2 log n) for Gaussian tokens and 1 for bounded ones; ties are averaged, as
@@ -39,50 +58,34 @@ class HardmaxError:
     scale: Array  # (len(n),)
     law: str
 
-    @property
-    def root(self) -> Array:
-        """Root mean squared error."""
-        return np.sqrt(self.mse)
-
-    @property
-    def local_rate(self) -> Array:
-        """-d log(root error) / d log n at each n; NaN for a single n or where the error is 0."""
-        return local_rate(self.n, self.root)
+    def headline(self) -> str:
+        return f"hard maximum over n tokens ({self.law})"
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each query and n."""
-        queries, sizes = self.mse.shape
-        return pd.DataFrame(
-            {
-                "query": np.repeat(np.arange(queries), sizes),
-                "n": np.tile(self.n, queries),
-                "mse": self.mse.ravel(),
-                "root": self.root.ravel(),
-                "predicted_root": np.sqrt(self.predicted_mse).ravel(),
-                "bias_norm": np.linalg.norm(self.bias, axis=-1).ravel(),
-                "height": self.height.ravel(),
-                "scale": np.tile(self.scale, queries),
-                "local_rate": self.local_rate.ravel(),
-            }
-        )
-
-    def __str__(self) -> str:
-        return f"hard maximum over n tokens ({self.law})\n" + self.to_frame().to_string(
-            index=False, float_format=lambda v: f"{v:.5g}", max_rows=40
+        return table(
+            query=np.arange(len(self.mse))[:, None],
+            n=self.n,
+            mse=self.mse,
+            root=self.root,
+            predicted_root=np.sqrt(self.predicted_mse),
+            bias_norm=np.linalg.norm(self.bias, axis=-1),
+            height=self.height,
+            scale=self.scale,
+            local_rate=self.local_rate,
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _AtQuery:
+class _AtQuery(NamedTuple):
     """Everything about one query; arrays over n."""
 
+    law: str
     target: Array
     mse: Array
     bias: Array
     height: Array
     predicted_mse: Array
-    scale: Array
-    law: str
+    scale: Array | float = 1.0
 
 
 def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> HardmaxError:
@@ -98,7 +101,8 @@ def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> Har
     rows = [_at(head.V, tokens, t, counts) for t in tilts]
     names = ("target", "mse", "bias", "height", "predicted_mse")
     columns = {name: np.stack([getattr(row, name) for row in rows]) for name in names}
-    return HardmaxError(counts, scale=rows[0].scale, law=rows[0].law, **columns)
+    scale = np.broadcast_to(rows[0].scale, counts.shape)
+    return HardmaxError(counts, scale=scale, law=rows[0].law, **columns)
 
 
 def hardmax_target(head: Head, tokens: Tokens, t: Array) -> Array:
@@ -147,32 +151,27 @@ def _gaussian(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQu
     centre = V @ tokens.mean()
     across = max(float(((V @ tokens.cov()) * V).sum()) - float(along @ along), 0.0)
     scale = np.sqrt(2 * np.log(n.astype(np.float64)))
-    first, second = np.array([_normal_maximum(int(k)) for k in n]).T
+    first, second = np.empty(len(n)), np.empty(len(n))
+    for i, k in enumerate(n):  # mean and variance of the largest of n standard normals
+        nodes = maximum_nodes(int(k))
+        first[i] = nodes.weight @ nodes.normal()
+        second[i] = nodes.weight @ (nodes.normal() - first[i]) ** 2
     bias = (centre + first[:, None] * along) / scale[:, None] - along
     mse = (bias**2).sum(axis=1) + (second * (along @ along) + across) / scale**2
     # Gumbel: height = scale - (log log n + log 4 pi)/(2 scale) + G/scale.
     typical = scale - (2 * np.log(scale) - np.log(2) + np.log(4 * np.pi)) / (2 * scale)
-    leading = (centre + (typical + np.euler_gamma / scale)[:, None] * along) / scale[
-        :, None
-    ] - along
+    typical += np.euler_gamma / scale
+    leading = (centre + typical[:, None] * along) / scale[:, None] - along
     wobble = np.pi**2 / 6 / scale**2 * (along @ along)
     return _AtQuery(
+        "normal maximum",
         target=along,
         mse=mse,
         bias=bias,
         height=float(t @ tokens.mean()) + score_std * first,
         predicted_mse=(leading**2).sum(axis=1) + (wobble + across) / scale**2,
         scale=scale,
-        law="normal maximum",
     )
-
-
-def _normal_maximum(n: int) -> tuple[float, float]:
-    """Mean and variance of the largest of n standard normals."""
-    nodes = maximum_nodes(n)
-    height = nodes.normal()
-    mean = float(nodes.weight @ height)
-    return mean, float(nodes.weight @ (height - mean) ** 2)
 
 
 def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) -> _AtQuery:
@@ -192,13 +191,12 @@ def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) ->
     small = np.exp((log_c - np.log(n)) / half)
     first, second = small * gamma(1 + 1 / half), small**2 * gamma(1 + 2 / half)
     return _AtQuery(
+        "cap",
         target=target,
         mse=gain * square + others * (2 * gap - square) / ways,
         bias=-gap[:, None] * target,
         height=form.radius * float(np.linalg.norm(t)) * (1 - gap),
         predicted_mse=gain * second + others * 2 * first / ways,
-        scale=np.ones(len(n)),
-        law="cap",
     )
 
 
@@ -222,28 +220,26 @@ def _cube(V: Array, a: float, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     inverse = 1 / slopes
     simplex = (inverse @ form @ inverse + (np.diag(form) * inverse**2).sum()) / (count**2 + count)
     return _AtQuery(
+        "corner",
         target=V[:, acting] @ (a * np.sign(t[acting])),
         mse=np.array(mse),
         bias=np.array(bias),
         height=np.array(height),
         predicted_mse=volume * gamma(1 + 2 / count) * simplex + free,
-        scale=np.ones(len(n)),
-        law="corner",
     )
 
 
 def _levels(levels: Levels, target: Array, n: NDArray[np.int64]) -> _AtQuery:
-    rows = [levels.errors(int(k)) for k in n]
+    bias, mse, height = zip(*(levels.errors(int(k)) for k in n), strict=True)
     best = float(levels.probability[0])
     missed = np.exp(n * np.log1p(-min(best, 1 - 1e-16)))
     step = float((levels.offset[1] ** 2).sum()) if len(levels.score) > 1 else 0.0
     return _AtQuery(
+        "finite levels",
         target=target,
-        mse=np.array([row[1] for row in rows]),
-        bias=np.array([row[0] for row in rows]),
-        height=np.array([row[2] for row in rows]),
+        mse=np.array(mse),
+        bias=np.array(bias),
+        height=np.array(height),
         # The second level wins when the first is not drawn; ties within the first average out.
         predicted_mse=missed * step + float(levels.spread[0]) / (n * best),
-        scale=np.ones(len(n)),
-        law="finite levels",
     )

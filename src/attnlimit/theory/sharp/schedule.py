@@ -11,11 +11,11 @@ from scipy.optimize import minimize_scalar
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.curve import local_rate
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
+from attnlimit.result import table
 from attnlimit.theory.sharp.cooling import cooling_error, sharpest
-from attnlimit.theory.sharp.hardmax import hardmax_error
+from attnlimit.theory.sharp.hardmax import RootError, hardmax_error
 from attnlimit.tokens import SphericalForm, Tokens
 
 _STEP = 0.35  # in log lam
@@ -24,7 +24,7 @@ SCHEDULES = ("log", "sqrt-log")
 
 
 @dataclass(frozen=True, eq=False)
-class BestTemperature:
+class BestTemperature(RootError):
     """The lam that minimises the error at each n; infinite where the hard maximum is best."""
 
     n: NDArray[np.int64]
@@ -34,38 +34,24 @@ class BestTemperature:
     limit_error: Array  # the bias left at that lam with infinitely many tokens
     at_edge: NDArray[np.bool_]  # the best lam is the largest that the exact law was asked for
 
-    @property
-    def root(self) -> Array:
-        """Root mean squared error."""
-        return np.sqrt(self.mse)
-
-    @property
-    def local_rate(self) -> Array:
-        """-d log(root error) / d log n."""
-        return local_rate(self.n, self.root)
+    def headline(self) -> str:
+        return "best sharpness of attention for each n"
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each n."""
-        return pd.DataFrame(
-            {
-                "n": self.n,
-                "lam": self.lam,
-                "root": self.root,
-                "hardmax_root": np.sqrt(self.hardmax_mse),
-                "limit_error": self.limit_error,
-                "local_rate": self.local_rate,
-                "at_edge": self.at_edge,
-            }
-        )
-
-    def __str__(self) -> str:
-        return "best sharpness of attention for each n\n" + self.to_frame().to_string(
-            index=False, float_format=lambda v: f"{v:.5g}"
+        return table(
+            n=self.n,
+            lam=self.lam,
+            root=self.root,
+            hardmax_root=np.sqrt(self.hardmax_mse),
+            limit_error=self.limit_error,
+            local_rate=self.local_rate,
+            at_edge=self.at_edge,
         )
 
 
 @dataclass(frozen=True, eq=False)
-class ScheduleError:
+class ScheduleError(RootError):
     """Error along lam = constant * log n, or constant * sqrt(log n)."""
 
     kind: str
@@ -74,27 +60,13 @@ class ScheduleError:
     lam: Array
     mse: Array
 
-    @property
-    def root(self) -> Array:
-        """Root mean squared error."""
-        return np.sqrt(self.mse)
-
-    @property
-    def local_rate(self) -> Array:
-        """-d log(root error) / d log n."""
-        return local_rate(self.n, self.root)
+    def headline(self) -> str:
+        form = "log n" if self.kind == "log" else "sqrt(log n)"
+        return f"schedule lam = {self.constant:.4g} {form}"
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each n."""
-        return pd.DataFrame(
-            {"n": self.n, "lam": self.lam, "root": self.root, "local_rate": self.local_rate}
-        )
-
-    def __str__(self) -> str:
-        form = "log n" if self.kind == "log" else "sqrt(log n)"
-        return f"schedule lam = {self.constant:.4g} {form}\n" + self.to_frame().to_string(
-            index=False, float_format=lambda v: f"{v:.5g}"
-        )
+        return table(n=self.n, lam=self.lam, root=self.root, local_rate=self.local_rate)
 
 
 def best_temperature(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> BestTemperature:
@@ -113,13 +85,19 @@ def best_temperature(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> 
         best = int(np.nanargmin(values[:, i]))
         last = int(np.flatnonzero(np.isfinite(values[:, i]))[-1])
         bracket = (grid[max(best - 1, 0)], grid[min(best + 1, last)])
-        lam[i], mse[i] = _minimise(head, tokens, query, int(k), bracket)
+        found = minimize_scalar(
+            lambda v, k=int(k): np.log(_mse(head, tokens, query, float(np.exp(v)), k)),
+            bounds=np.log(bracket),
+            method="bounded",
+            options={"xatol": 1e-4},
+        )
+        lam[i], mse[i] = np.exp([found.x, found.fun])
         at_edge[i] = best == last
         if hard[i] <= mse[i]:
             lam[i], mse[i], at_edge[i] = np.inf, hard[i], False
         else:
-            found = cooling_error(head, tokens, query, lam[i], int(k))
-            limit_error[i] = found.limit_error[0, 0, 0]
+            cooled = cooling_error(head, tokens, query, lam[i], int(k))
+            limit_error[i] = cooled.limit_error[0, 0, 0]
     return BestTemperature(counts, lam, mse, hard, limit_error, at_edge)
 
 
@@ -145,20 +123,20 @@ def schedule_error(
         pairs = zip(factor * shape, counts, strict=True)
         return np.array([_mse(head, tokens, query, float(v), int(k)) for v, k in pairs])
 
-    if constant is None:
+    if constant is not None:
+        factor = checks.positive(constant, "constant")
+    else:
         tops = [sharpest(head, tokens, query, int(k)) for k in counts]
         high = float(np.log((np.array(tops) / shape).min()))
         if isinstance(tokens.form, SphericalForm):
             high += 3.0  # its law stays cheap far into the frozen range
         found = minimize_scalar(
-            lambda v: float(np.log(along(np.exp(v))).mean()),
+            lambda v: np.log(along(np.exp(v))).mean(),
             bounds=(high - 9, high),
             method="bounded",
             options={"xatol": 1e-3},
         )
         factor = float(np.exp(found.x))
-    else:
-        factor = checks.positive(constant, "constant")
     return ScheduleError(kind, factor, counts, factor * shape, along(factor))
 
 
@@ -187,15 +165,3 @@ def _sweep(
         if here.any():
             values[i, here] = cooling_error(head, tokens, query, lam, n[here]).mse[0, 0]
     return grid, values
-
-
-def _minimise(
-    head: Head, tokens: Tokens, query: Array, n: int, bracket: tuple[float, float]
-) -> tuple[float, float]:
-    found = minimize_scalar(
-        lambda v: float(np.log(_mse(head, tokens, query, float(np.exp(v)), n))),
-        bounds=(np.log(bracket[0]), np.log(bracket[1])),
-        method="bounded",
-        options={"xatol": 1e-4},
-    )
-    return float(np.exp(found.x)), float(np.exp(found.fun))
