@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeGuard, overload
+from typing import overload
 
 from numpy.typing import ArrayLike
 
@@ -105,25 +105,26 @@ def budget(
     """
     terms = Terms(epsilon, delta, quantile)
     count = checks.count(queries, "queries")
-    if isinstance(target, Capture) or _are_captures(target):
-        _refuse("a capture", tokens=tokens, x=x, size=size, seed=seed, method=method)
-        return plan_budgets(target, terms, queries=count, samplers=samplers)
     if isinstance(target, CapturedHead):
         _refuse("a captured head", tokens=tokens, x=x, size=size, seed=seed, method=method)
         return head_budget(target, terms, queries=count, samplers=samplers)
     if isinstance(target, Curve):
         _refuse("a curve", tokens=tokens, x=x, seed=seed, method=method, samplers=samplers)
         return curve_budget(target, terms, size=1.0 if size is None else size)
-    if not isinstance(target, Head):
+    if isinstance(target, Head):
+        _refuse("a Head", samplers=samplers)
+        if tokens is None:
+            raise BadInput("A Head's budget depends on its tokens: budget(head, tokens, ...).")
+        points = tokens.points(count, seed=seed or 0) if x is None else x
+        return query_budget(target, tokens, points, terms, size=size, method=method or "exact")
+    texts = [target] if isinstance(target, Capture) else target
+    if not (isinstance(texts, Sequence) and texts and all(isinstance(t, Capture) for t in texts)):
         raise BadInput(
             f"budget needs a Curve, a Head with its tokens, or a captured head or model; "
             f"got {type(target).__name__}."
         )
-    _refuse("a Head", samplers=samplers)
-    if tokens is None:
-        raise BadInput("A Head's budget depends on its tokens: budget(head, tokens, ...).")
-    points = tokens.points(count, seed=0 if seed is None else seed) if x is None else x
-    return query_budget(target, tokens, points, terms, size=size, method=method or "exact")
+    _refuse("a capture", tokens=tokens, x=x, size=size, seed=seed, method=method)
+    return plan_budgets(texts, terms, queries=count, samplers=samplers)
 
 
 def _refuse(what: str, **given: object) -> None:
@@ -131,11 +132,3 @@ def _refuse(what: str, **given: object) -> None:
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise BadInput(f"The budget of {what} takes no {' and no '.join(wrong)}; leave it out.")
-
-
-def _are_captures(target: object) -> TypeGuard[Sequence[Capture]]:
-    return (
-        isinstance(target, Sequence)
-        and len(target) > 0
-        and all(isinstance(one, Capture) for one in target)
-    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from attnlimit.budgets.schemes import SCHEMES
 from attnlimit.errors import BadInput
@@ -12,136 +11,99 @@ from attnlimit.errors import BadInput
 LARGEST = 10**15
 """Beyond any number of tokens; sums over all heads of a model stay exact."""
 
-Check = Callable[[Any, str], None]
+
+class Maybe(NamedTuple):
+    """What is asked for, or null."""
+
+    inner: Any
 
 
-def check_content(content: Any) -> None:
+class Each(NamedTuple):
+    """An object of any entries whose names are of a pattern, all alike."""
+
+    pattern: str
+    such_as: str
+    inner: Any
+
+
+class Exactly(dict[str, Any]):
+    """An object of these entries and no others."""
+
+
+KINDS = {str: "text", bool: "true or false", dict: "an object"}
+TOKENS = range(1, LARGEST + 1)
+PLACE = range(10**6 + 1)
+SCHEME = Exactly(
+    certified=Maybe(TOKENS), typical=Maybe(TOKENS), typical_reliable=bool, median_error=float
+)
+HEAD = {
+    "head": PLACE,
+    "scheme": SCHEMES,
+    "kind": str,
+    "thinnable": bool,
+    "keep": str,
+    "sink": range(LARGEST + 1),
+    "sink_weight": float,
+    "score_std": float,
+    "frozen": float,
+    "effective_tokens": float,
+    "sees_all": bool,
+    "by_text": [TOKENS],
+    "held_out": Maybe(float),
+    "schemes": Exactly(dict.fromkeys(SCHEMES, SCHEME)),
+    "extrapolated": Each(
+        r"[1-9][0-9]{0,14}x", "factors such as 10x", Each("(?s).*", "", Maybe(TOKENS))
+    ),
+}
+FILE = {
+    "epsilon": float,
+    "delta": float,
+    "quantile": float,
+    "context": TOKENS,
+    "key_value_heads": range(1, 10**6 + 1),
+    "key_value_width": range(1, 10**9 + 1),
+    "source": dict,
+    "layers": [{"layer": PLACE, "heads": [HEAD]}],
+}
+
+
+def check_content(value: Any, schema: Any = FILE, place: str = "") -> None:
     """Raise a BadInput that names the first entry that a budget file cannot have."""
-    FILE(content, "")
-
-
-def _refuse(place: str, expected: str, found: Any) -> BadInput:
-    shown = repr(found)
-    shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
-    return BadInput(f"{place or 'the file'} must be {expected}, got {shown}")
-
-
-def _whole(smallest: int, largest: int = LARGEST) -> Check:
-    def check(value: Any, place: str) -> None:
-        if type(value) is not int or not smallest <= value <= largest:  # a bool is no number
-            raise _refuse(place, f"a whole number from {smallest} to {largest}", value)
-
-    return check
-
-
-def _real(value: Any, place: str) -> None:
-    if type(value) not in (int, float) or not abs(value) < 1e300:
-        raise _refuse(place, "a number", value)
-
-
-def _of(kind: type, words: str) -> Check:
-    def check(value: Any, place: str) -> None:
-        if type(value) is not kind:
-            raise _refuse(place, words, value)
-
-    return check
-
-
-def _name(*names: str) -> Check:
-    def check(value: Any, place: str) -> None:
-        if not isinstance(value, str) or value not in names:
-            raise _refuse(place, f"one of {', '.join(names)}", value)
-
-    return check
-
-
-def _or_none(inner: Check) -> Check:
-    def check(value: Any, place: str) -> None:
+    if isinstance(schema, Maybe):
         if value is not None:
-            inner(value, place)
-
-    return check
-
-
-def _list(inner: Check) -> Check:
-    def check(value: Any, place: str) -> None:
-        if not isinstance(value, list) or not value:
-            raise _refuse(place, "a list that is not empty", value)
+            check_content(value, schema.inner, place)
+    elif isinstance(schema, range):  # a bool is no number
+        words = f"a whole number from {schema[0]} to {schema[-1]}"
+        _must(type(value) is int and value in schema, place, words, value)
+    elif schema is float:
+        _must(type(value) in (int, float) and abs(value) < 1e300, place, "a number", value)
+    elif isinstance(schema, type):
+        _must(type(value) is schema, place, KINDS[schema], value)
+    elif isinstance(schema, list):
+        _must(isinstance(value, list) and bool(value), place, "a list that is not empty", value)
         for index, item in enumerate(value):
-            inner(item, f"{place}[{index}]")
-
-    return check
-
-
-def _object(entries: dict[str, Check], exact: bool = False) -> Check:
-    def check(value: Any, place: str) -> None:
-        if not isinstance(value, dict):
-            raise _refuse(place, "an object", value)
-        for name, inner in entries.items():
+            check_content(item, schema[0], f"{place}[{index}]")
+    elif isinstance(schema, Each):
+        _must(isinstance(value, dict), place, "an object", value)
+        for name, item in value.items():
+            named = re.fullmatch(schema.pattern, name) is not None
+            _must(named, place, f"an object of {schema.such_as}", name)
+            check_content(item, schema.inner, f"{place}.{name}")
+    elif isinstance(schema, tuple):
+        _must(value in schema, place, f"one of {', '.join(schema)}", value)
+    else:
+        _must(isinstance(value, dict), place, "an object", value)
+        for name, inner in schema.items():
             where = f"{place}.{name}" if place else name
             if name not in value:
                 raise BadInput(f"{where} is missing")
-            inner(value[name], where)
-        if exact and len(value) > len(entries):
-            raise _refuse(place, f"an object of {', '.join(entries)}", sorted(value))
-
-    return check
+            check_content(value[name], inner, where)
+        exact = not isinstance(schema, Exactly) or len(value) == len(schema)
+        _must(exact, place, f"an object of {', '.join(schema)}", sorted(value))
 
 
-def _longer(value: Any, place: str) -> None:
-    """Factors such as 10x, each with the tokens of some schemes there."""
-    if not isinstance(value, dict):
-        raise _refuse(place, "an object", value)
-    for factor, found in value.items():
-        if not re.fullmatch(r"[1-9][0-9]{0,14}x", factor):
-            raise _refuse(place, "an object of factors such as 10x", factor)
-        if not isinstance(found, dict):
-            raise _refuse(f"{place}.{factor}", "an object", found)
-        for name, tokens in found.items():
-            _or_none(TOKENS)(tokens, f"{place}.{factor}.{name}")
-
-
-TEXT = _of(str, "text")
-TRUTH = _of(bool, "true or false")
-TOKENS = _whole(1)
-PLACE = _whole(0, 10**6)
-SCHEME = _object(
-    {
-        "certified": _or_none(TOKENS),
-        "typical": _or_none(TOKENS),
-        "typical_reliable": TRUTH,
-        "median_error": _real,
-    },
-    exact=True,
-)
-HEAD = _object(
-    {
-        "head": PLACE,
-        "scheme": _name(*SCHEMES),
-        "kind": TEXT,
-        "thinnable": TRUTH,
-        "keep": TEXT,
-        "sink": _whole(0),
-        "sink_weight": _real,
-        "score_std": _real,
-        "frozen": _real,
-        "effective_tokens": _real,
-        "sees_all": TRUTH,
-        "by_text": _list(TOKENS),
-        "held_out": _or_none(_real),
-        "schemes": _object(dict.fromkeys(SCHEMES, SCHEME), exact=True),
-        "extrapolated": _longer,
-    }
-)
-FILE = _object(
-    {
-        "epsilon": _real,
-        "delta": _real,
-        "quantile": _real,
-        "context": TOKENS,
-        "key_value_heads": _whole(1, 10**6),
-        "key_value_width": _whole(1, 10**9),
-        "source": _of(dict, "an object"),
-        "layers": _list(_object({"layer": PLACE, "heads": _list(HEAD)})),
-    }
-)
+def _must(fine: bool, place: str, expected: str, found: Any) -> None:
+    if not fine:
+        shown = repr(found)
+        shown = shown if len(shown) <= 60 else f"{shown[:57]}..."
+        raise BadInput(f"{place or 'the file'} must be {expected}, got {shown}")

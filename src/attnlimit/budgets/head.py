@@ -11,14 +11,7 @@ import pandas as pd
 
 from attnlimit.budgets.kinds import KIND, Kind, kind_of
 from attnlimit.budgets.longer import longer_contexts
-from attnlimit.budgets.schemes import (
-    SCHEMES,
-    Queries,
-    SchemeErrors,
-    all_schemes,
-    family,
-    sized,
-)
+from attnlimit.budgets.schemes import SCHEMES, Queries, SchemeErrors, all_schemes, family, sized
 from attnlimit.budgets.search import certified_tokens, fixed_tokens, typical_tokens
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
@@ -127,19 +120,17 @@ class HeadBudget:
         kind = Kind(entry["kind"], **{name: entry[name] for name in KIND})
         schemes = {name: SchemeBudget(name, **found) for name, found in entry["schemes"].items()}
         longer = {int(key[:-1]): found for key, found in entry["extrapolated"].items()}
-        return cls(
-            layer, entry["head"], context, terms, schemes, entry["scheme"], kind, longer,
-            entry["sees_all"], tuple(entry["by_text"]), entry["held_out"],
-            family(entry["sees_all"]),
-        )  # fmt: skip
+        full, by_text, held_out = entry["sees_all"], tuple(entry["by_text"]), entry["held_out"]
+        place = layer, entry["head"], context, terms
+        best = entry["scheme"]
+        return cls(*place, schemes, best, kind, longer, full, by_text, held_out, family(full))
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each scheme."""
-        rows = [
-            {"layer": self.layer, "head": self.head, **vars(budget), "best": name == self.best}
-            for name, budget in self.schemes.items()
-        ]
-        return pd.DataFrame(rows)
+        frame = pd.DataFrame([vars(budget) for budget in self.schemes.values()])
+        frame.insert(0, "layer", self.layer)
+        frame.insert(1, "head", self.head)
+        return frame.assign(best=frame.scheme == self.best)
 
     def __str__(self) -> str:
         lines = [
@@ -154,8 +145,7 @@ class HeadBudget:
                 f"there for {self.held_out:.0%} of queries or more{doubt}"
             )
         for name, budget in self.schemes.items():
-            certified = budget.certified if budget.certified is not None else "too many"
-            typical = budget.typical if budget.typical is not None else "too many"
+            certified, typical = budget.certified or "too many", budget.typical or "too many"
             lines.append(f"  {name:<15s} certified {certified:>8}   typical {typical:>8}")
         return "\n".join(lines)
 
@@ -189,12 +179,10 @@ def budget_from(
     context = max(len(queries.head) for queries in texts)
     # The most demanding text first: a law that costs something is then only checked on the others.
     hardest = sorted(schemes, key=lambda found: -certified_tokens([found["top-k"]], terms))
-    needed = {
-        name: certified_tokens([found[name] for found in hardest], terms) for name in schemes[0]
-    }
-    budgets = {}
-    for name in needed:
+    needed, budgets = {}, {}
+    for name in schemes[0]:
         errors = [found[name] for found in hardest]
+        needed[name] = certified_tokens(errors, terms)
         certified = int(needed[name]) if needed[name] <= context else None
         typical, reliable = typical_tokens(texts, errors, terms, certified, context)
         median = 0.0

@@ -33,7 +33,6 @@ KIND = tuple(field.name for field in fields(Kind))[1:]
 
 def kind_of(queries: Queries, best: str, tokens: int) -> Kind:
     """Classify a head whose best scheme keeps `tokens` tokens."""
-    context = len(queries.head)
     weights = queries.weights
     deviation, edge = score_deviations(queries.scores)
     received = weights.mean(0)
@@ -41,30 +40,18 @@ def kind_of(queries: Queries, best: str, tokens: int) -> Kind:
     weight = float(received[sink])
     frozen = float((deviation >= edge).mean())
     effective = float(np.median(1 / weights.square().sum(1).numpy()))
-    thinnable = tokens <= context // 2
-    name = _name(weight, frozen, effective, best, thinnable)
-    return Kind(
-        name=name,
-        thinnable=thinnable,
-        keep=_keep(name, best, tokens, sink, thinnable),
-        score_std=float(np.median(deviation)),
-        frozen=frozen,
-        effective_tokens=effective,
-        sink=sink,
-        sink_weight=weight,
-    )
-
-
-def _name(weight: float, frozen: float, effective: float, best: str, thinnable: bool) -> str:
+    thinnable = tokens <= len(queries.head) // 2
     if weight >= SINK_WEIGHT:
-        return "sink"
-    if frozen >= 0.5:
-        return "frozen"
-    if not thinnable:
-        return "dense"
-    if effective < FEW_TOKENS and best != "sample":
-        return "retrieval"
-    return "diffuse"
+        name = "sink"
+    elif frozen >= 0.5:
+        name = "frozen"
+    elif not thinnable:
+        name = "dense"
+    else:
+        name = "retrieval" if effective < FEW_TOKENS and best != "sample" else "diffuse"
+    keep = _keep(name, best, tokens, sink, thinnable)
+    spread = float(np.median(deviation))
+    return Kind(name, thinnable, keep, spread, frozen, effective, sink, weight)
 
 
 def _keep(name: str, best: str, tokens: int, sink: int, thinnable: bool) -> str:

@@ -31,15 +31,15 @@ def longer_contexts(
 ) -> dict[int, dict[str, int | None]]:
     """Tokens by scheme at each factor of the context; None where nothing can be said."""
     tails = [_Tail(queries) for queries in texts]
-    found: dict[int, dict[str, int | None]] = {}
-    for factor in FACTORS:
-        size = factor * context
-        found[factor] = dict.fromkeys(needed) | {
-            "sample": int(min(needed["sample"], size)),
-            "top-k": int(min(factor * needed["top-k"], size)),
-            "top-k + sample": max(tail.mixed(factor, size, terms) for tail in tails),
+    return {
+        factor: dict.fromkeys(needed)
+        | {
+            "sample": int(min(needed["sample"], factor * context)),
+            "top-k": int(min(factor * needed["top-k"], factor * context)),
+            "top-k + sample": max(tail.mixed(factor, factor * context, terms) for tail in tails),
         }
-    return found
+        for factor in FACTORS
+    }
 
 
 class _Tail:
@@ -68,7 +68,8 @@ class _Tail:
 
     def mixed(self, factor: int, size: int, terms: Terms) -> int:
         """Smallest n that Chebyshev's inequality accepts."""
-        found = narrowed(
-            lambda n: terms.over_queries(self.error(n, factor)), 1, size, terms.certified
-        )
-        return int(found)
+
+        def law(n: int) -> float:
+            return terms.over_queries(self.error(n, factor))
+
+        return int(narrowed(law, 1, size, terms.certified))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from attnlimit.budgets.checked import check_content
@@ -63,8 +62,7 @@ class Plan:
 
     def layers(self) -> pd.DataFrame:
         """One row for each layer: median, largest and mean budget, and the heads not thinned."""
-        frame = self.to_frame()
-        grouped = frame.groupby("layer")
+        grouped = self.to_frame().groupby("layer")
         return pd.DataFrame(
             {
                 "median": grouped.tokens.median(),
@@ -94,9 +92,8 @@ class Plan:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each head: best scheme, tokens, kind, and every scheme's certified tokens."""
-        rows = []
-        for budget in self.heads:
-            row: dict[str, Any] = {
+        rows = [
+            {
                 "layer": budget.layer,
                 "head": budget.head,
                 "kind": budget.kind.name,
@@ -108,9 +105,10 @@ class Plan:
                 "least": min(budget.by_text),
                 "most": max(budget.by_text),
                 "held out": budget.held_out,
+                **{name: scheme.certified for name, scheme in budget.schemes.items()},
             }
-            row.update({name: scheme.certified for name, scheme in budget.schemes.items()})
-            rows.append(row)
+            for budget in self.heads
+        ]
         return pd.DataFrame(rows)
 
     def to_dict(self) -> dict[str, Any]:
@@ -121,9 +119,7 @@ class Plan:
         return {
             "schema": SCHEMA,
             "source": self.source,
-            "epsilon": self.terms.epsilon,
-            "delta": self.terms.delta,
-            "quantile": self.terms.quantile,
+            **vars(self.terms),
             "context": self.context,
             "key_value_heads": self.groups,
             "key_value_width": self.width,
@@ -144,15 +140,14 @@ class Plan:
     def __str__(self) -> str:
         frame = self.to_frame()
         terms = self.terms
-        stuck = frame[~frame.thinnable]
+        best = ", ".join(f"{name} {count}" for name, count in frame.best.value_counts().items())
         lines = [
             f"budgets for a relative error of {terms.epsilon:g} with probability "
             f"{1 - terms.delta:g}, {terms.quantile:.0%} of queries, context {self.context}",
             f"  tokens by the best scheme: median {frame.tokens.median():.0f}, "
             f"from {frame.tokens.min()} to {frame.tokens.max()}",
-            "  best scheme: "
-            + ", ".join(f"{name} {count}" for name, count in frame.best.value_counts().items()),
-            f"  not thinnable: {len(stuck)} of {len(frame)} heads",
+            f"  best scheme: {best}",
+            f"  not thinnable: {(~frame.thinnable).sum()} of {len(frame)} heads",
             f"  {self.memory()}",
             f"  {self.transfer()}",
         ]
@@ -195,10 +190,8 @@ def plan_from(content: dict[str, Any]) -> Plan:
         for layer in content["layers"]
         for entry in layer["heads"]
     )
-    return Plan(
-        heads, terms, context, content["key_value_heads"], content["key_value_width"],
-        content["source"],
-    )  # fmt: skip
+    groups, width = content["key_value_heads"], content["key_value_width"]
+    return Plan(heads, terms, context, groups, width, content["source"])
 
 
 def plan_budgets(
@@ -213,7 +206,12 @@ def plan_budgets(
 ) -> Plan:
     """Budget every head of a model (or of some of its layers) from its captures on some texts."""
     texts = [captures] if isinstance(captures, Capture) else list(captures)
-    first = _alike(texts)
+    if not texts:
+        raise BadInput("A plan needs at least one captured text.")
+    shapes = {(tuple(text.layers), text.heads, *shape_of(text).values()) for text in texts}
+    if len(shapes) > 1:
+        raise BadInput("A plan is for one model: these captures differ in layers, heads or width.")
+    first = texts[0]
     wanted = None if layers is None else {first.check_layer(layer) for layer in layers}
     chosen = [head for head in first if wanted is None or head.layer in wanted]
     found = []
@@ -223,29 +221,13 @@ def plan_budgets(
         same = [capture[head.layer, head.head] for capture in texts]
         found.append(head_budget(same, terms, queries=queries, samplers=samplers))
     context = max(len(capture) for capture in texts)
-    return Plan(tuple(found), terms, context, **shape_of(first), source=source or _source(first))
-
-
-def _alike(texts: Sequence[Capture]) -> Capture:
-    """Return the first of some captures, which must be of one model."""
-    if not texts:
-        raise BadInput("A plan needs at least one captured text.")
-    shapes = {(tuple(text.layers), text.heads, *shape_of(text).values()) for text in texts}
-    if len(shapes) > 1:
-        raise BadInput("A plan is for one model: these captures differ in layers, heads or width.")
-    return texts[0]
+    if not source:
+        plain = {k: v for k, v in first.source.items() if isinstance(v, (str, int, float, bool))}
+        source = plain | {"layers": first.depth, "heads": first.heads, "tokens": len(first)}
+    return Plan(tuple(found), terms, context, **shape_of(first), source=source)
 
 
 def shape_of(capture: Capture) -> dict[str, int]:
     """Key-value heads in a layer, and the numbers in a key and its value."""
     first = next(iter(capture.layers.values()))
     return {"groups": len(first.k), "width": int(first.k.shape[-1] + first.v.shape[-1])}
-
-
-def _source(capture: Capture) -> dict[str, Any]:
-    plain = (str, int, float, bool)
-    return {key: value for key, value in capture.source.items() if isinstance(value, plain)} | {
-        "layers": capture.depth,
-        "heads": capture.heads,
-        "tokens": int(np.int64(len(capture))),
-    }

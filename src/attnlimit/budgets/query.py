@@ -50,14 +50,8 @@ class Budget:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each query."""
-        return pd.DataFrame(
-            {
-                "query": np.arange(len(self.certified)),
-                "certified": self.certified,
-                "typical": self.typical,
-                "size": self.size,
-            }
-        )
+        columns = {name: getattr(self, name) for name in ("certified", "typical", "size")}
+        return pd.DataFrame(columns).rename_axis("query").reset_index()
 
     def __str__(self) -> str:
         terms = self.terms
@@ -85,10 +79,8 @@ def curve_budget(curve: Curve, terms: Terms, *, size: float = 1.0) -> Budget:
         tolerances = [terms.delta * terms.epsilon * scale, terms.typical * scale]
     else:
         tolerances = [(terms.certified * scale) ** 2, (terms.typical * scale) ** 2]
-    found = [_crossing(n, value, tolerance) for tolerance in tolerances]
-    return Budget(
-        terms, np.array([found[0]]), np.array([found[1]]), np.array([scale]), curve.method
-    )
+    certified, typical = (np.array([_crossing(n, value, most)]) for most in tolerances)
+    return Budget(terms, certified, typical, np.array([scale]), curve.method)
 
 
 def _crossing(n: Array, value: Array, tolerance: float) -> float:
@@ -100,9 +92,8 @@ def _crossing(n: Array, value: Array, tolerance: float) -> float:
         )
     if place == 0:
         return float(n[0])
-    left, right = place - 1, place
-    below = max(float(value[right]), 1e-300)
-    return float(np.ceil(aimed(n[left], n[right], value[left], below, tolerance) - 1e-9))
+    below = max(float(value[place]), 1e-300)
+    return float(np.ceil(aimed(n[place - 1], n[place], value[place - 1], below, tolerance) - 1e-9))
 
 
 def query_budget(

@@ -145,13 +145,10 @@ def _by_law(sampler: Sampler, queries: Queries) -> SchemeErrors:
         n = np.unique(np.concatenate([few, [size * 3 // 4, size]])).astype(np.int64)
 
     def at(counts: NDArray[np.int64]) -> Array:
-        columns = []
-        for count in counts:
-            law = sampler_law(
-                sized(sampler, int(count)), queries.scores, queries.values, queries.rows
-            )
-            columns.append(np.sqrt(np.maximum(law.mse, 0)))
-        return queries.relative(torch.from_numpy(np.stack(columns, axis=1)))
+        seen = queries.scores, queries.values, queries.rows
+        laws = [sampler_law(sized(sampler, int(count)), *seen) for count in counts]
+        mse = np.stack([law.mse for law in laws], axis=1)
+        return queries.relative(torch.from_numpy(np.sqrt(np.maximum(mse, 0))))
 
     return SchemeErrors(sampler, n, at)
 
@@ -176,9 +173,8 @@ def _near_keys(sampler: SinksAndRecent | SinksAndWindow, queries: Queries) -> Te
     sinks = kept.clamp_max(sampler.sinks)
     near = kept - sinks
     error = []
-    for row, w, wv, out in zip(
-        queries.rows, queries.weights, weighted, queries.output, strict=True
-    ):
+    rows = zip(queries.rows, queries.weights, weighted, queries.output, strict=True)
+    for row, w, wv, out in rows:
         sums = torch.cat([zero, torch.cumsum(torch.cat([wv, w[:, None]], 1), 0)])
         if isinstance(sampler, SinksAndWindow):
             start = torch.maximum(torch.minimum(row - near // 2, size - near), sinks)
@@ -193,14 +189,11 @@ def _near_keys(sampler: SinksAndRecent | SinksAndWindow, queries: Queries) -> Te
 
 def _partial_error(mass: Tensor, sums: Tensor, output: Tensor) -> Tensor:
     """|sums / mass - output| for each amount kept; infinite where nothing with weight is kept."""
-    share = mass.clamp_min(1e-300)[:, None]
-    error = (sums / share - output).norm(dim=1)
+    error = (sums / mass.clamp_min(1e-300)[:, None] - output).norm(dim=1)
     return torch.where(mass > 1e-12, error, torch.inf)
 
 
 def _kept(sampler: Sampler, queries: Queries, error: Tensor) -> SchemeErrors:
     relative = queries.relative(error)
-    size = relative.shape[1]
-    return SchemeErrors(
-        sampler, np.arange(1, size + 1), lambda counts: relative[:, counts.clip(1, size) - 1]
-    )
+    n = np.arange(1, relative.shape[1] + 1)
+    return SchemeErrors(sampler, n, lambda counts: relative[:, counts.clip(1, len(n)) - 1])

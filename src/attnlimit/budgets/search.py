@@ -82,8 +82,6 @@ def _normal(queries: Queries, terms: Terms) -> tuple[float, float]:
         covariance = count * pull.T @ pull
         traces.append(float(covariance.trace()))
         squares.append(float(covariance.square().sum()))
-    tokens = np.maximum(
-        np.ceil(terms.normal_tokens(np.array(traces), np.array(squares), queries.size)), 2
-    )
-    crowding = (counts * queries.weights.square().sum(1)).numpy()
-    return terms.over_queries(tokens), float(np.quantile(crowding, terms.quantile))
+    tokens = terms.normal_tokens(np.array(traces), np.array(squares), queries.size)
+    crowding = np.quantile((counts * queries.weights.square().sum(1)).numpy(), terms.quantile)
+    return terms.over_queries(np.maximum(np.ceil(tokens), 2)), float(crowding)

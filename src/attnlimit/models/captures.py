@@ -79,53 +79,34 @@ def capture_windows(
 
 def _run(network: Any, encoded: Encoded, layers: Sequence[int] | None) -> Capture:
     depth = int(network.config.num_hidden_layers)
-    wanted = _wanted(layers, depth)
+    chosen = range(depth) if layers is None else layers
+    numbers = [checks.count(layer, "layers", smallest=-depth) for layer in chosen]
+    if not numbers or max(numbers) >= depth:
+        raise BadInput(f"layers must name some of 0 to {depth - 1}, got {list(chosen)}.")
+    wanted = {layer % depth for layer in numbers}
     kept: dict[int, CapturedLayer] = {}
 
     def attention(call: Call) -> Tensor:
         output = attend_dense(call)
         if call.layer in wanted:
-            kept[call.layer] = keep_layer(call)
+            tensors = call.query[0], call.key[0], call.value[0]
+            bias = None if call.position_bias is None else distance_bias(call.position_bias)
+            rest = call.mask, call.scale, call.softcap, bias
+            kept[call.layer] = CapturedLayer.copied(call.layer, *tensors, *rest)
         return output
 
     base = network.base_model
+    options = {"use_cache": False} if getattr(network.config, "use_cache", None) else {}
     with torch.no_grad():
         if needs_projections(network):
             kept = capture_projections(base, encoded, wanted)
         else:
             with attention_as(network, attention) as session:
-                base(**encoded.inputs, **_no_cache(network))
+                base(**encoded.inputs, **options)
             check_calls(network, session.calls)
-    first = next(iter(kept.values()))
-    return Capture(
-        layers=kept,
-        tokens=encoded.tokens,
-        positions=encoded.positions,
-        special=encoded.special,
-        depth=depth,
-        heads=len(first.q),
-        source=encoded.source,
-    )
-
-
-def keep_layer(call: Call) -> CapturedLayer:
-    """Copy what is needed of one layer's call."""
-    for name, tensor in (("queries", call.query), ("keys", call.key), ("values", call.value)):
-        if not torch.isfinite(tensor).all():
-            raise BadInput(
-                f"The {name} of layer {call.layer} contain NaN or infinite numbers: the model's "
-                "weights are damaged or its precision is too low for this text."
-            )
-    # A copy, so that a layer's other activations can be freed.
-    return CapturedLayer(
-        q=call.query[0].contiguous().clone(),
-        k=call.key[0].contiguous().clone(),
-        v=call.value[0].contiguous().clone(),
-        mask=call.mask,
-        scale=call.scale,
-        softcap=call.softcap,
-        bias=None if call.position_bias is None else distance_bias(call.position_bias),
-    )
+    heads = len(next(iter(kept.values())).q)
+    text = encoded.tokens, encoded.positions, encoded.special
+    return Capture(kept, *text, depth, heads, encoded.source)
 
 
 def distance_bias(position_bias: Tensor) -> Tensor:
@@ -141,17 +122,3 @@ def distance_bias(position_bias: Tensor) -> Tensor:
                 "it cannot be captured without an N x N matrix."
             )
     return by_distance.clone()
-
-
-def _wanted(layers: Sequence[int] | None, depth: int) -> set[int]:
-    if layers is None:
-        return set(range(depth))
-    numbers = [checks.count(layer, "layers", smallest=-depth) for layer in layers]
-    wrong = [layer for layer in numbers if layer >= depth]
-    if wrong or not numbers:
-        raise BadInput(f"layers must name some of 0 to {depth - 1}, got {list(layers)}.")
-    return {layer % depth for layer in numbers}
-
-
-def _no_cache(network: Any) -> dict[str, bool]:
-    return {"use_cache": False} if getattr(network.config, "use_cache", None) else {}

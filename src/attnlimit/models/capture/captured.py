@@ -77,23 +77,27 @@ class CapturedLayer:
     v: Tensor  # (H_kv, N, d_v)
     mask: Mask
     scale: float
-    softcap: float | None
-    bias: Tensor | None  # (H, 2N-1)
+    softcap: float | None = None
+    bias: Tensor | None = None  # (H, 2N-1)
+
+    @staticmethod
+    def copied(layer: int, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> CapturedLayer:
+        """Check and copy one layer's tensors, so that its other activations can be freed."""
+        for name, tensor in (("queries", q), ("keys", k), ("values", v)):
+            if not torch.isfinite(tensor).all():
+                raise BadInput(
+                    f"The {name} of layer {layer} contain NaN or infinite numbers: the model's "
+                    "weights are damaged or its precision is too low for this text."
+                )
+        q, k, v = (tensor.contiguous().clone() for tensor in (q, k, v))
+        return CapturedLayer(q, k, v, *rest)
 
     def head(self, layer: int, head: int) -> CapturedHead:
         """One head; query heads of a group share keys and values."""
         group = head * len(self.k) // len(self.q)
-        return CapturedHead(
-            layer,
-            head,
-            self.q[head],
-            self.k[group],
-            self.v[group],
-            self.mask,
-            self.scale,
-            self.softcap,
-            None if self.bias is None else self.bias[head],
-        )
+        q, k, v = self.q[head], self.k[group], self.v[group]
+        bias = None if self.bias is None else self.bias[head]
+        return CapturedHead(layer, head, q, k, v, self.mask, self.scale, self.softcap, bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +132,7 @@ class Captured:
 
     def check_layer(self, layer: int) -> int:
         """Return the layer's number; negative ones count from the last."""
-        if isinstance(layer, bool) or not isinstance(layer, int):
-            raise BadInput(f"The layer must be a whole number, got {layer!r}.")
-        number = layer + self.depth if layer < 0 else layer
-        if not 0 <= number < self.depth:
-            raise BadInput(f"There is no layer {layer}: the model has {self.depth}, from 0.")
+        number = _number(layer, "layer", "the model", self.depth)
         if number not in self.layers:
             kept = ", ".join(map(str, self.layers))
             raise BadInput(f"Layer {layer} was not kept; capture() kept {kept}.")
@@ -140,13 +140,16 @@ class Captured:
 
     def check_head(self, head: int) -> int:
         """Return the head's number; negative ones count from the last."""
-        if isinstance(head, bool) or not isinstance(head, int):
-            raise BadInput(f"The head must be a whole number, got {head!r}.")
-        number = head + self.heads if head < 0 else head
-        if not 0 <= number < self.heads:
-            raise BadInput(f"There is no head {head}: each layer has {self.heads}, from 0.")
-        return number
+        return _number(head, "head", "each layer", self.heads)
 
     def __repr__(self) -> str:
         name = self.source.get("model", "model")
         return f"Capture({name}, layers={len(self.layers)}, heads={self.heads}, tokens={len(self)})"
+
+
+def _number(value: int, name: str, owner: str, count: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise BadInput(f"The {name} must be a whole number, got {value!r}.")
+    if not -count <= value < count:
+        raise BadInput(f"There is no {name} {value}: {owner} has {count}, from 0.")
+    return value % count

@@ -27,13 +27,9 @@ def attend_dense(call: Call) -> Tensor:
         )
     heads, length = call.query.shape[1:3]
     step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
-    return torch.cat(
-        [
-            torch.softmax(scores, -1) @ grouped(call.value[0], heads)
-            for scores in (call_scores(call, slice(i, i + step)) for i in range(0, length, step))
-        ],
-        dim=1,
-    )[None]
+    values = grouped(call.value[0], heads)
+    blocks = (call_scores(call, slice(i, i + step)) for i in range(0, length, step))
+    return torch.cat([torch.softmax(scores, -1) @ values for scores in blocks], dim=1)[None]
 
 
 def grouped(tensor: Tensor, heads: int) -> Tensor:

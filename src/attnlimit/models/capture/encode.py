@@ -54,8 +54,10 @@ def encode(
     if isinstance(text, str):
         ids, special = _tokenize(tokenizer, text, special_tokens)
     else:
-        ids = _token_ids(text, network)
-        special = [False] * len(ids)
+        numbers = _tensor(text, "Token ids")
+        numbers = numbers[0] if numbers.dim() == 2 and len(numbers) == 1 else numbers
+        _check_ids(numbers, network)
+        ids, special = [int(i) for i in numbers], [False] * len(numbers)
     limit = max_positions(network)
     if limit is not None and len(ids) > limit:
         if not truncate:
@@ -63,7 +65,12 @@ def encode(
                 f"The text has {len(ids)} tokens and the model takes {limit}; "
                 "cut it there with truncate=True, or split it with capture_windows."
             )
-        ids, special = _cut(ids, special, limit)
+        # Cut the text, keeping special tokens at its end.
+        tail = 0
+        while tail < len(ids) and special[-1 - tail]:
+            tail += 1
+        head, end = limit - tail, len(ids) - tail
+        ids, special = ids[:head] + ids[end:], special[:head] + special[end:]
     return _sequence(model, ids, special, torch.arange(len(ids)))
 
 
@@ -126,14 +133,6 @@ def _tokenize(tokenizer: Any | None, text: str, special: bool) -> tuple[list[int
     return list(encoded["input_ids"]), [bool(s) for s in encoded["special_tokens_mask"]]
 
 
-def _token_ids(text: Sequence[int] | Tensor, network: Any) -> list[int]:
-    ids = _tensor(text, "Token ids")
-    if ids.dim() == 2 and len(ids) == 1:
-        ids = ids[0]
-    _check_ids(ids, network)
-    return [int(i) for i in ids]
-
-
 def _tensor(values: Any, name: str) -> Tensor:
     try:
         return torch.as_tensor(values)
@@ -151,16 +150,6 @@ def _check_ids(ids: Tensor, network: Any) -> None:
         raise BadInput(f"Token ids must lie between 0 and {size - 1}.")
 
 
-def _cut(ids: list[int], special: list[bool], limit: int) -> tuple[list[int], list[bool]]:
-    """Cut the text, keeping special tokens at its end."""
-    tail = 0
-    while tail < len(ids) and special[-1 - tail]:
-        tail += 1
-    head = limit - tail
-    end = len(ids) - tail
-    return ids[:head] + ids[end:], special[:head] + special[end:]
-
-
 def _sequence(model: Any, ids: list[int], special: list[bool], places: Tensor) -> Encoded:
     _check_length(len(ids))
     network, tokenizer = unwrap(model)
@@ -168,14 +157,8 @@ def _sequence(model: Any, ids: list[int], special: list[bool], places: Tensor) -
     inputs = {"input_ids": tensor}
     if "attention_mask" in inspect.signature(network.base_model.forward).parameters:
         inputs["attention_mask"] = torch.ones_like(tensor)
-    return Encoded(
-        inputs=inputs,
-        keep=None,
-        tokens=_names(tokenizer, ids),
-        positions=places,
-        special=torch.tensor(special),
-        source=_source(model),
-    )
+    names = _names(tokenizer, ids)
+    return Encoded(inputs, None, names, places, torch.tensor(special), _source(model))
 
 
 def _ready(model: Any, inputs: Mapping[str, Tensor]) -> Encoded:
@@ -197,18 +180,16 @@ def _ready(model: Any, inputs: Mapping[str, Tensor]) -> Encoded:
         keep = ready["attention_mask"][0].bool()
         _check_length(int(keep.sum()))
         keep = None if keep.all() else keep
-    ids = ready["input_ids"][0] if "input_ids" in ready else None
-    if ids is not None:
-        length = len(ids)
+    if "input_ids" in ready:
+        ids = ready["input_ids"][0]
         _check_ids(ids, network)
         limit = max_positions(network)
-        if limit is not None and length > limit:
-            raise BadInput(f"The input has {length} tokens and the model takes {limit}.")
+        if limit is not None and len(ids) > limit:
+            raise BadInput(f"The input has {len(ids)} tokens and the model takes {limit}.")
         names = _names(tokenizer, [int(i) for i in ids])
     else:
-        length = _patches(network)
-        names = tuple(str(i) for i in range(length))
-    places = torch.arange(length)
+        names = _names(None, range(_patches(network)))
+    places = torch.arange(len(names))
     if keep is not None:
         names = tuple(name for name, kept in zip(names, keep, strict=True) if kept)
         places = places[keep]
@@ -233,19 +214,12 @@ def _check_length(tokens: int) -> None:
         raise BadInput("The text is one token; attention over it has nothing to sample, give more.")
 
 
-def _names(tokenizer: Any | None, ids: list[int]) -> tuple[str, ...]:
-    if tokenizer is None:
-        return tuple(str(i) for i in ids)
-    return tuple(tokenizer.convert_ids_to_tokens(ids))
+def _names(tokenizer: Any | None, ids: Sequence[int]) -> tuple[str, ...]:
+    return tuple(map(str, ids) if tokenizer is None else tokenizer.convert_ids_to_tokens(ids))
 
 
 def _source(model: Any) -> dict[str, Any]:
-    if isinstance(model, LoadedModel):
-        return {
-            "model": model.name,
-            "weights": model.weights,
-            "source": model.source,
-            "licence": model.licence,
-            "notes": list(model.notes),
-        }
-    return {"model": type(model).__name__}
+    if not isinstance(model, LoadedModel):
+        return {"model": type(model).__name__}
+    named = {name: getattr(model, name) for name in ("weights", "source", "licence")}
+    return {"model": model.name, **named, "notes": list(model.notes)}

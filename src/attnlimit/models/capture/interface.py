@@ -155,13 +155,9 @@ def _mask(
         keep = torch.nn.functional.pad(keep, (0, kv_length - keep.shape[1]))
     rule = None if mask_function is bidirectional_mask_function else _positional(mask_function)
     session.masks += 1
-    session.seen[session.masks] = _Seen(
-        rule,
-        mask_function is causal_mask_function,
-        int(q_offset),
-        start,
-        None if keep is None or bool(keep.all()) else keep,
-    )
+    keep = None if keep is None or bool(keep.all()) else keep
+    causal = mask_function is causal_mask_function
+    session.seen[session.masks] = _Seen(rule, causal, int(q_offset), start, keep)
     session.seen.pop(session.masks - _MASKS_KEPT, None)
     code = torch.full((1, 1, 1, 1), float(session.masks))
     return code.expand(batch_size, 1, q_length, kv_length)
@@ -192,16 +188,13 @@ def _attention(
     for row in range(len(query)):
         one = slice(row, row + 1)
         keys, queries = _kept_places(seen, row, query.shape[2], key.shape[2])
+        places = torch.arange(key.shape[2]) if keys is None else keys
         call = Call(
             layer=layer,
             query=query[one] if queries is None else query[one][:, :, queries],
             key=key[one] if keys is None else key[one][:, :, keys],
             value=value[one] if keys is None else value[one][:, :, keys],
-            mask=Mask(
-                seen.start + (torch.arange(key.shape[2]) if keys is None else keys),
-                seen.rule,
-                seen.causal,
-            ),
+            mask=Mask(seen.start + places, seen.rule, seen.causal),
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             softcap=kwargs.get("softcap"),
             position_bias=_cut_bias(bias, row, queries, keys),
@@ -239,9 +232,8 @@ def _kept_places(
 
 def _first_place(seen: _Seen, keys: Tensor | None, queries: Tensor | None) -> int:
     """Place of the first query that counts among the keys that do."""
-    first = (
-        seen.offset - seen.start + (int(queries[0]) if queries is not None and len(queries) else 0)
-    )
+    first = seen.offset - seen.start
+    first += int(queries[0]) if queries is not None and len(queries) else 0
     return first if keys is None else int((keys < first).sum())
 
 
@@ -257,11 +249,8 @@ def _cut_bias(
 
 def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:
     """A keyword that changes attention and is ignored would make every number wrong in silence."""
-    unknown = [
-        key
-        for key, value in kwargs.items()
-        if value is not None and key not in KNOWN_ARGUMENTS + HARMLESS_ARGUMENTS
-    ]
+    given = {key for key, value in kwargs.items() if value is not None}
+    unknown = given - {*KNOWN_ARGUMENTS, *HARMLESS_ARGUMENTS}
     if unknown:
         raise BadInput(
             f"{type(module).__name__} passes {', '.join(sorted(unknown))} to its attention, which "
@@ -271,19 +260,18 @@ def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:
 
 def _decode(session: _Session, code: Tensor | None, module: Any, uneven: bool) -> _Seen:
     if code is None:
-        if uneven:
-            raise BadInput("Cross-attention (queries and keys of other texts) cannot be captured.")
         causal = bool(getattr(module, "is_causal", False))
-        return _Seen((lambda queries, keys: keys <= queries) if causal else None, causal)
-    number = float(code[0, 0, 0, 0])
-    flat = code.dim() == 4 and all(code.shape[i] == 1 or code.stride(i) == 0 for i in (2, 3))
-    constant = flat or bool((code == number).all())  # static caches copy their masks
-    if not constant or number not in session.seen:
-        raise BadInput(
-            f"{type(module).__name__} changes its attention mask on the way; not supported."
-        )
-    seen = session.seen[int(number)]
-    if uneven and seen.rule is None:
+        seen = _Seen((lambda queries, keys: keys <= queries) if causal else None, causal)
+    else:
+        number = float(code[0, 0, 0, 0])
+        flat = code.dim() == 4 and all(code.shape[i] == 1 or code.stride(i) == 0 for i in (2, 3))
+        constant = flat or bool((code == number).all())  # static caches copy their masks
+        if not constant or number not in session.seen:
+            raise BadInput(
+                f"{type(module).__name__} changes its attention mask on the way; not supported."
+            )
+        seen = session.seen[int(number)]
+    if uneven and (code is None or seen.rule is None):
         raise BadInput("Cross-attention (queries and keys of other texts) cannot be captured.")
     return seen
 

@@ -41,8 +41,7 @@ class Mask:
         keys = self.positions[columns]
         if self.rule is None:
             return torch.ones(len(queries), len(keys), dtype=torch.bool)
-        seen = self.rule(queries[:, None], keys[None, :])
-        return seen.expand(len(queries), len(keys))
+        return self.rule(queries[:, None], keys[None, :]).expand(len(queries), len(keys))
 
     def counts(self) -> Tensor:
         """How many keys each query sees."""
@@ -52,8 +51,7 @@ class Mask:
         if self.causal:
             return torch.arange(1, size + 1)
         step = max(1, (1 << 22) // size)
-        blocks = [self.visible(slice(i, i + step)).sum(1) for i in range(0, size, step)]
-        return torch.cat(blocks)
+        return torch.cat([self.visible(slice(i, i + step)).sum(1) for i in range(0, size, step)])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.asarray(self.visible(slice(None)).numpy(), dtype=dtype)

@@ -12,6 +12,8 @@ from attnlimit.models.capture.captured import CapturedLayer
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.masks import Mask
 
+NAMES = ("query", "key", "value")
+
 
 def needs_projections(network: Any) -> bool:
     """Whether the model is one whose attention is known to be query, key, value and no more."""
@@ -27,7 +29,7 @@ def capture_projections(base: Any, encoded: Encoded, wanted: set[int]) -> dict[i
     found: dict[tuple[int, str], Tensor] = {}
     handles = []
     for number, layer in enumerate(base.encoder.layer):
-        for name in ("query", "key", "value"):
+        for name in NAMES:
             projection = getattr(layer.attention.self, name)
             handles.append(projection.register_forward_hook(_keep(found, number, name)))
     before = base.attention_type
@@ -43,18 +45,13 @@ def capture_projections(base: Any, encoded: Encoded, wanted: set[int]) -> dict[i
         raise BadInput(f"BigBird used {len(found) // 3} of its {depth} layers' projections.")
     heads = base.config.num_attention_heads
     positions = torch.arange(next(iter(found.values())).shape[1])
+    places = positions if encoded.keep is None else positions[encoded.keep]
+    mask = Mask(places, None, causal=False)
     kept = {}
     for number in sorted(wanted):
-        tensors = []
-        for name in ("query", "key", "value"):
-            split = found[number, name][0].unflatten(-1, (heads, -1)).transpose(0, 1)
-            tensors.append(split if encoded.keep is None else split[:, encoded.keep])
-        q, k, v = (tensor.contiguous().clone() for tensor in tensors)
-        if not all(torch.isfinite(tensor).all() for tensor in (q, k, v)):
-            raise BadInput(f"The projections of layer {number} contain NaN or infinite numbers.")
-        places = positions if encoded.keep is None else positions[encoded.keep]
-        mask = Mask(places, None, causal=False)
-        kept[number] = CapturedLayer(q, k, v, mask, q.shape[-1] ** -0.5, None, None)
+        split = (found[number, name][0].unflatten(-1, (heads, -1)) for name in NAMES)
+        q, k, v = (tensor.transpose(0, 1)[:, places] for tensor in split)
+        kept[number] = CapturedLayer.copied(number, q, k, v, mask, q.shape[-1] ** -0.5)
     return kept
 
 

@@ -14,7 +14,7 @@ from attnlimit.checks import Array
 from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import Captured, CapturedHead
-from attnlimit.models.heads.delta import MAX_PARTICIPATION, MAX_SATURATION, head_expansion
+from attnlimit.models.heads.delta import first_order, head_expansion, is_reliable
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
@@ -79,7 +79,7 @@ def predict_capture(
     laws = [sampler_law(one, scores, captured.v, rows) for one in samplers]
     kept = np.array([round(float(law.kept.mean())) for law in laws]) if counts is None else counts
     value = np.array([_average(law, statistic) for law in laws])
-    return _theory(captured, statistic, kept, value, "exact law of the sampler", notes=notes)
+    return _curve(captured, statistic, kept, value, "exact law of the sampler", notes)
 
 
 def measure_capture(
@@ -115,8 +115,11 @@ def measure_capture(
         values.append(found)
         if counts is None:
             kept.append(round(float(one.keep(captured.scores(rows), rows).sum(-1).mean())))
-    places = np.array(kept) if counts is None else counts
-    return _measured(captured, statistic, places, np.array(values), notes)
+    places, errors = np.array(kept) if counts is None else counts, np.array(values)
+    variance = errors.var(axis=1, ddof=1) / draws  # each n has draws of its own
+    curve = _curve(captured, statistic, places, errors.mean(axis=1), "monte carlo", notes)
+    spread = {"stderr": np.sqrt(variance), "covariance": np.diag(variance)}
+    return replace(curve, replicates=draws, **spread)
 
 
 def _sized(
@@ -165,18 +168,15 @@ def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve
             total += law.mse.sum(axis=0)
             check = max(check, law.check)
         value = total / len(head)
-        return _theory(head, statistic, counts, value, "exact law", error=check * value)
+        return _curve(head, statistic, counts, value, "exact law", error=check * value)
     order = np.unique(counts)
     scores = head.scores().double()
     # A key that cannot be seen counts as one of negligible weight: every query sees itself.
-    floor = scores.amax(1, keepdim=True) - NEGLIGIBLE
-    found = population_mean_error(
-        torch.maximum(scores, floor).numpy(), head.v.double().numpy(), order
-    )
+    seen = torch.maximum(scores, scores.amax(1, keepdim=True) - NEGLIGIBLE)
+    found = population_mean_error(seen.numpy(), head.v.double().numpy(), order)
     back = np.searchsorted(order, counts)
-    return _theory(
-        head, statistic, counts, found.mse[back], "two-query law", error=found.numerical_error[back]
-    )
+    mse, error = found.mse[back], found.numerical_error[back]
+    return _curve(head, statistic, counts, mse, "two-query law", error=error)
 
 
 def _delta(
@@ -186,21 +186,17 @@ def _delta(
     counts: NDArray[np.int64],
     replacement: bool,
 ) -> Curve:
-    variance, participation, saturation = (
-        float(t[0]) for t in head_expansion(capture.layers[head.layer], [head.head])
-    )
+    expansion = head_expansion(capture.layers[head.layer], [head.head])
+    variance, participation, saturation = (tensor[0].numpy() for tensor in expansion)
     if statistic == "pointwise":
-        variance = _query_variance(head)
-    value = variance / counts
-    if not replacement:
-        value = value * np.maximum(len(head) - counts, 0) / max(len(head) - 1, 1)
-    reliable = (participation / counts < MAX_PARTICIPATION) & (saturation / counts < MAX_SATURATION)
-    notes = []
+        variance = np.asarray(_query_variance(head))
+    value = first_order(variance, counts, len(head), replacement)
+    reliable = is_reliable(participation, saturation, counts)
+    notes: tuple[str, ...] = ()
     if not reliable.all():
         listed = ", ".join(map(str, counts[~reliable]))
-        notes.append(f"the delta method is unreliable at n = {listed}: use method='exact'")
-    curve = _theory(head, statistic, counts, value, "delta method", notes=tuple(notes))
-    return replace(curve, diagnostics=replace(curve.diagnostics, reliable=reliable))
+        notes = (f"the delta method is unreliable at n = {listed}: use method='exact'",)
+    return _curve(head, statistic, counts, value, "delta method", notes, reliable=reliable)
 
 
 def _query_variance(head: CapturedHead) -> float:
@@ -214,46 +210,20 @@ def _query_variance(head: CapturedHead) -> float:
     return total / len(head)
 
 
-def _theory(
+def _curve(
     head: CapturedHead,
     statistic: str,
     counts: NDArray[np.int64],
     value: Array,
     method: str,
+    notes: tuple[str, ...] = (),
     *,
     error: Array | None = None,
-    notes: tuple[str, ...] = (),
+    reliable: NDArray[np.bool_] | None = None,
 ) -> Curve:
+    """Curve of the head by theory, which has no standard error."""
+    place = Diagnostics(layer=head.layer, head=head.head, tokens=len(head), reliable=reliable)
+    stderr = np.zeros(len(counts))
     return Curve(
-        statistic=statistic,
-        n=counts,
-        value=value,
-        stderr=np.zeros(len(counts)),
-        method=method,
-        numerical_error=error,
-        notes=notes,
-        diagnostics=Diagnostics(layer=head.layer, head=head.head, tokens=len(head)),
-    )
-
-
-def _measured(
-    head: CapturedHead,
-    statistic: str,
-    counts: NDArray[np.int64],
-    values: Array,
-    notes: tuple[str, ...] = (),
-) -> Curve:
-    """Curve of `values` (len(n), replicates); each n has draws of its own."""
-    replicates = values.shape[1]
-    variance = values.var(axis=1, ddof=1) / replicates
-    return Curve(
-        statistic=statistic,
-        n=counts,
-        value=values.mean(axis=1),
-        stderr=np.sqrt(variance),
-        method="monte carlo",
-        covariance=np.diag(variance),
-        replicates=replicates,
-        notes=notes,
-        diagnostics=Diagnostics(layer=head.layer, head=head.head, tokens=len(head)),
+        statistic, counts, value, stderr, method, None, error, notes=notes, diagnostics=place
     )

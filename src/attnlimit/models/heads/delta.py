@@ -69,14 +69,21 @@ def delta_curves(capture: Captured, n: ArrayLike, *, replacement: bool = True) -
     variance, participation, saturation = (
         torch.stack(tensors).numpy() for tensors in zip(*parts, strict=True)
     )
-    mse = variance[..., None] / counts
-    if not replacement:
-        size = len(capture)
-        mse = mse * np.maximum(size - counts, 0) / max(size - 1, 1)
-    reliable = (participation[..., None] / counts < MAX_PARTICIPATION) & (
-        saturation[..., None] / counts < MAX_SATURATION
-    )
+    mse = first_order(variance, counts, len(capture), replacement)
+    reliable = is_reliable(participation, saturation, counts)
     return DeltaCurves(counts, mse, reliable, participation, saturation, tuple(capture.layers))
+
+
+def first_order(variance: Array, n: NDArray[np.int64], size: int, replacement: bool) -> Array:
+    """Error (..., len(n)) of n of `size` tokens, from the variance (...) of one."""
+    thinned = 1.0 if replacement else np.maximum(size - n, 0) / max(size - 1, 1)
+    return variance[..., None] / n * thinned
+
+
+def is_reliable(participation: Array, saturation: Array, n: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where the next order of the expansion is small, (..., len(n))."""
+    spread = participation[..., None] / n < MAX_PARTICIPATION
+    return np.asarray(spread & (saturation[..., None] / n < MAX_SATURATION))
 
 
 def head_expansion(

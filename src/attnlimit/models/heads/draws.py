@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -35,33 +35,22 @@ def replicate_errors(
     (or those in `queries`) asks keys drawn among those it sees, and the error is averaged.
     """
     generator = generator_of(seed)
-    moments = [name for name in statistics if name != "pointwise"]
-    found = _moment_errors(head, moments, sampler, replicates, generator) if moments else {}
-    if "pointwise" in statistics:
-        rows = torch.arange(len(head)) if queries is None else queries
-        found["pointwise"] = _pointwise_errors(head, sampler, rows, replicates, generator)
-    return found
-
-
-def _moment_errors(
-    head: CapturedHead,
-    statistics: list[str],
-    sampler: Drawn,
-    replicates: int,
-    generator: torch.Generator,
-) -> dict[str, Array]:
-    found: dict[str, list[Tensor]] = {name: [] for name in statistics}
-    target_mean, target_cov = _moments(head.output().double())
-    for picks in _picks(head, sampler, replicates, generator):
+    found: dict[str, list[Tensor]] = {name: [] for name in statistics if name != "pointwise"}
+    truth: Sequence[Tensor] = _moments(head.output().double()) if found else ()
+    for picks in _picks(head, sampler, replicates, generator) if truth else ():
         mean, cov = _moments(_among(head, picks).double())
         squares = {
-            "mean": (mean - target_mean).square().sum(-1),
-            "covariance": (cov - target_cov).square().sum((-1, -2)),
+            "mean": (mean - truth[0]).square().sum(-1),
+            "covariance": (cov - truth[1]).square().sum((-1, -2)),
         }
-        for name in statistics:
+        for name, parts in found.items():
             square = squares[name.removesuffix("_norm")]
-            found[name].append(square.sqrt() if name.endswith("_norm") else square)
-    return {name: torch.cat(parts).numpy() for name, parts in found.items()}
+            parts.append(square.sqrt() if name.endswith("_norm") else square)
+    errors = {name: torch.cat(parts).numpy() for name, parts in found.items()}
+    if "pointwise" in statistics:
+        rows = torch.arange(len(head)) if queries is None else queries
+        errors["pointwise"] = _pointwise_errors(head, sampler, rows, replicates, generator)
+    return errors
 
 
 def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:

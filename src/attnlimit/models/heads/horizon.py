@@ -34,10 +34,8 @@ def horizons(capture: Captured, *, convention: str = "head") -> Array:
         heads = len(layer.q)
         keys = grouped(layer.k, heads)
         if convention == "summed":
-            joined_q = layer.q.transpose(0, 1).flatten(1)
-            joined_k = keys.transpose(0, 1).flatten(1)
-            value = _largest(joined_q[None], joined_k[None])
-            rows.append(np.repeat(value, heads))
+            joined = [tensor.transpose(0, 1).flatten(1)[None] for tensor in (layer.q, keys)]
+            rows.append(np.repeat(_largest(*joined), heads))
         else:
             rows.append(layer.scale * _largest(layer.q, keys))
     return np.stack(rows)
@@ -50,8 +48,7 @@ def head_horizon(head: CapturedHead) -> float:
 
 def _largest(q: Tensor, k: Tensor) -> Array:
     """Square root of the largest eigenvalue of Cov(k) Cov(q), for each head (H, N, d)."""
-    roots = [_root(tensor) for tensor in (q, k)]
-    return torch.linalg.matrix_norm(roots[1] @ roots[0].transpose(1, 2), ord=2).numpy()
+    return torch.linalg.matrix_norm(_root(k) @ _root(q).transpose(1, 2), ord=2).numpy()
 
 
 def _root(tensor: Tensor) -> Tensor:

@@ -21,14 +21,12 @@ def profile(capture: Captured) -> pd.DataFrame:
     `effective_tokens`, the median over queries of 1 / sum p^2; `participation`, the mean of
     sum p^2; `first_token`, the mean weight on the first token (a sink, when large).
     """
-    table = horizons(capture)
-    rows = []
-    for index, head in enumerate(capture):
-        layer, number = divmod(index, capture.heads)
-        rows.append(
-            {"layer": head.layer, "head": head.head, "horizon": table[layer, number], **_row(head)}
-        )
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        [
+            {"layer": head.layer, "head": head.head, "horizon": horizon, **_row(head)}
+            for head, horizon in zip(capture, horizons(capture).ravel(), strict=True)
+        ]
+    )
 
 
 def score_deviations(scores: Tensor) -> tuple[Array, Array]:
@@ -42,15 +40,12 @@ def score_deviations(scores: Tensor) -> tuple[Array, Array]:
 
 
 def _row(head: CapturedHead) -> dict[str, float]:
-    deviations, edges, participations, sinks = [], [], [], []
+    blocks = []
     for _, scores in head.blocks():
         weights = torch.softmax(scores, -1)
-        found = score_deviations(scores)
-        deviations.append(found[0])
-        edges.append(found[1])
-        participations.append(weights.square().sum(1).double().numpy())
-        sinks.append(weights[:, 0].numpy())
-    deviation, edge, participation = map(np.concatenate, (deviations, edges, participations))
+        participation = weights.square().sum(1).double().numpy()
+        blocks.append((*score_deviations(scores), participation, weights[:, 0].numpy()))
+    deviation, edge, participation, sink = map(np.concatenate, zip(*blocks, strict=True))
     return {
         "score_std": float(np.median(deviation)),
         "gaussian": float((deviation < edge / 2).mean()),
@@ -58,5 +53,5 @@ def _row(head: CapturedHead) -> dict[str, float]:
         "frozen": float((deviation >= edge).mean()),
         "effective_tokens": float(np.median(1 / participation)),
         "participation": float(participation.mean()),
-        "first_token": float(np.concatenate(sinks).mean()),
+        "first_token": float(sink.mean()),
     }

@@ -108,19 +108,11 @@ def selection_error(
             times = 1 if sampler.draws == "nothing" else DRAWS
             added = [sampler.draw(scores[name], last, generator)[0] for _ in range(times)]
             errors = np.array([_errors(captured, found.output, one.float()) for one in added])
-            spread = errors.std(axis=0, ddof=1) / times**0.5 if times > 1 else [0.0, 0.0]
-            output, mean = errors.mean(axis=0)
-            rows.append(
-                {
-                    "n": count,
-                    "rule": rule,
-                    "output_error": output,
-                    "output_error_stderr": spread[0],
-                    "mean_error": mean,
-                    "mean_error_stderr": spread[1],
-                }
-            )
-    return pd.DataFrame(rows)
+            spread = errors.std(axis=0, ddof=1) / times**0.5 if times > 1 else np.zeros(2)
+            both = np.stack([errors.mean(axis=0), spread], axis=1)
+            rows.append((count, rule, *both.ravel().tolist()))
+    names = ("output_error", "output_error_stderr", "mean_error", "mean_error_stderr")
+    return pd.DataFrame(rows, columns=["n", "rule", *names])
 
 
 def _errors(heads: list[CapturedHead], outputs: Tensor, added: Tensor) -> tuple[float, float]:

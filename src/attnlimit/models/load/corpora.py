@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import hashlib
 import html
 import io
 import re
@@ -16,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.files import digest
+from attnlimit.models.load.bundled import packaged
 
 ARTICLES = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
@@ -76,19 +77,12 @@ class Corpus:
     @property
     def sha256(self) -> str:
         """Hash of titles and texts: what a run records."""
-        digest = hashlib.sha256()
-        for document in self.documents:
-            digest.update(f"{document.title}\0{document.text}\0".encode())
-        return digest.hexdigest()
+        return digest("".join(f"{d.title}\0{d.text}\0" for d in self.documents).encode())
 
     def record(self) -> dict[str, str | int]:
         """Source, licence, size and hash, for a run's configuration."""
-        return {
-            "source": self.source,
-            "licence": self.licence,
-            "documents": len(self),
-            "sha256": self.sha256,
-        }
+        named = {"source": self.source, "licence": self.licence}
+        return {**named, "documents": len(self), "sha256": self.sha256}
 
 
 def read_corpus(source: str) -> Corpus:
@@ -102,7 +96,7 @@ def read_corpus(source: str) -> Corpus:
     """
     if source == "-":
         text = _text(_standard_input(), "standard input", MOST_BYTES)
-        return _checked(Corpus((Document("stdin", text),), "standard input", "user's"))
+        return _checked([Document("stdin", text)], "standard input")
     if source == "wikipedia":
         return wikipedia()
     if source.startswith("wikipedia:"):
@@ -119,7 +113,7 @@ def read_corpus(source: str) -> Corpus:
     if is_folder:
         return _folder(path)
     if is_file:
-        return _checked(Corpus((_document(path, MOST_BYTES)[0],), f"file {path}", "user's"))
+        return _checked([_document(path, MOST_BYTES)[0]], f"file {path}")
     shown = repr(source if len(source) <= 200 else f"{source[:200]}...")
     raise BadInput(
         f"There is no text at {shown}: give a file, a folder, - for standard input, "
@@ -130,13 +124,12 @@ def read_corpus(source: str) -> Corpus:
 @lru_cache(maxsize=1)
 def wikipedia() -> Corpus:
     """Return the 107 English Wikipedia articles that come with gensim."""
-    spec = find_spec("gensim")
-    if spec is None or not spec.submodule_search_locations:
+    if find_spec("gensim") is None:
         raise MissingExtra(
             "The Wikipedia articles are inside gensim: run `pip install 'attnlimit[corpora]'`."
         )
-    path = Path(next(iter(spec.submodule_search_locations))) / ARTICLES
-    if not path.is_file():
+    path = packaged("gensim", ARTICLES)
+    if path is None:
         raise MissingExtra(
             "This gensim has no Wikipedia articles in it; run `pip install gensim==4.4.0`."
         )
@@ -150,9 +143,8 @@ def wikipedia() -> Corpus:
             text = _plain(filter_wiki(markup))
             if len(text.split()) >= 50:
                 documents.append(Document(title, text))
-    return Corpus(
-        tuple(documents), "English Wikipedia, articles inside gensim", "CC BY-SA 3.0 and GFDL"
-    )
+    source, licence = "English Wikipedia, articles inside gensim", "CC BY-SA 3.0 and GFDL"
+    return Corpus(tuple(documents), source, licence)
 
 
 class Bounded(io.RawIOBase):
@@ -190,9 +182,7 @@ def _plain(text: str) -> str:
 def _folder(path: Path) -> Corpus:
     root = path.resolve()
     try:
-        files = sorted(
-            file for file in path.rglob("*") if file.suffix in TEXT_SUFFIXES and file.is_file()
-        )
+        files = sorted(f for f in path.rglob("*") if f.suffix in TEXT_SUFFIXES and f.is_file())
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
     if not files:
@@ -205,7 +195,7 @@ def _folder(path: Path) -> Corpus:
         document, size = _document(file, left)
         documents.append(document)
         left -= size
-    return _checked(Corpus(tuple(documents), f"folder {path}", "user's"))
+    return _checked(documents, f"folder {path}")
 
 
 def _document(path: Path, most: int) -> tuple[Document, int]:
@@ -255,11 +245,11 @@ def _dataset(name: str) -> Corpus:
         reason = str(error).strip().split("\n")[0].rstrip(".")
         raise BadInput(f"The data set {name!r} cannot be loaded: {reason}.") from None
     licence = getattr(rows.info, "license", "") or "see the data set's card"
-    documents = tuple(Document(str(i), text) for i, text in enumerate(rows[column]) if text)
-    return _checked(Corpus(documents, f"hub data set {name}", licence))
+    documents = [Document(str(i), text) for i, text in enumerate(rows[column]) if text]
+    return _checked(documents, f"hub data set {name}", licence)
 
 
-def _checked(corpus: Corpus) -> Corpus:
-    if not any(document.text.strip() for document in corpus):
-        raise BadInput(f"The text of {corpus.source} is empty.")
-    return corpus
+def _checked(documents: list[Document], source: str, licence: str = "user's") -> Corpus:
+    if not any(document.text.strip() for document in documents):
+        raise BadInput(f"The text of {source} is empty.")
+    return Corpus(tuple(documents), source, licence)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from attnlimit.errors import AttnlimitError, BadInput
+from attnlimit.files import read_bytes
 
 PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 INDEX = "model.safetensors.index.json"
@@ -122,9 +123,7 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object that came with a model."""
     try:
-        if path.stat().st_size > MOST_INDEX_BYTES:
-            raise ValueError(f"it has more than {MOST_INDEX_BYTES >> 20} MB")
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_bytes(path, MOST_INDEX_BYTES))
         if not isinstance(content, dict):
             raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as error:
@@ -133,16 +132,11 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _is_plain(name: object) -> bool:
-    return (
-        isinstance(name, str)
-        and name not in ("", ".", "..")
-        and not any(mark in name for mark in "/\\\0:")
-    )
+    return isinstance(name, str) and name not in ("", ".", "..") and not set(name) & set("/\\\0:")
 
 
 def _check_link(folder: Path, path: Path) -> None:
-    root = folder.resolve()
-    target = path.resolve()
+    root, target = folder.resolve(), path.resolve()
     places = [root]
     # The hub's own cache: snapshots hold links to the blobs beside them.
     if root.parent.name == "snapshots" and root.parents[1].name.startswith("models--"):

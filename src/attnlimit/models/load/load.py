@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 import torch
 
 from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
+from attnlimit.files import digest
 from attnlimit.models.load import files
 from attnlimit.models.load.bundled import BUNDLED, Bundled
 from attnlimit.models.load.read import read_model, reason_of, transformers_library
@@ -33,7 +34,7 @@ class LoadedModel:
     weights: str  # SHA-256 of the weights
     source: str
     licence: str = "unknown"
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def positions(self) -> int | None:
@@ -84,7 +85,8 @@ def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedMode
         return _load_folder(folder, pickled)
     if exists:
         raise BadInput(f"{text} is a file; give the folder that save_pretrained wrote.")
-    if not isinstance(name, str) or _is_path(text):
+    looks_like_path = text.startswith((".", "/", "~")) or text.endswith("/") or "\\" in text
+    if not isinstance(name, str) or looks_like_path or text.count("/") > 1 or folder.is_absolute():
         raise BadInput(f"There is no folder {text[:200]!r}; a model's folder must exist.")
     if not HUB_ID.fullmatch(text):
         raise BadInput(f"{text[:200]!r} is neither a bundled name, a folder, nor a hub id.")
@@ -97,16 +99,6 @@ def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedMode
     return _load_hub(text)
 
 
-def _is_path(text: str) -> bool:
-    return (
-        text.startswith((".", "/", "~"))
-        or "\\" in text
-        or text.count("/") > 1
-        or text.endswith("/")
-        or Path(text).is_absolute()
-    )
-
-
 def _no_pickled(pickled: str | None, name: str) -> None:
     if pickled is not None:
         raise BadInput(f"Pickled weights are read from local folders only; {name!r} is not one.")
@@ -114,20 +106,15 @@ def _no_pickled(pickled: str | None, name: str) -> None:
 
 def cache_folder() -> Path:
     """Where converted weights are kept: $ATTNLIMIT_CACHE, or the user's cache folder."""
-    chosen = os.environ.get("ATTNLIMIT_CACHE")
-    if chosen:
+    if chosen := os.environ.get("ATTNLIMIT_CACHE"):
         return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "attnlimit"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "attnlimit"
 
 
 def file_hash(path: Path) -> str:
     """SHA-256 of a file."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def max_positions(model: Any) -> int | None:
@@ -152,15 +139,8 @@ def _load_bundled(bundled: Bundled) -> LoadedModel:
         )
     folder = path.parent if path.suffix == ".safetensors" else _converted(bundled, path)
     model, tokenizer, problem = read_model(folder, bundled.name)
-    return LoadedModel(
-        name=bundled.name,
-        model=model,
-        tokenizer=tokenizer,
-        weights=found,
-        source=f"package {bundled.package}",
-        licence=bundled.licence,
-        notes=(*((bundled.note,) if bundled.note else ()), *problem),
-    )
+    source, notes = f"package {bundled.package}", tuple(filter(None, (bundled.note, *problem)))
+    return LoadedModel(bundled.name, model, tokenizer, found, source, bundled.licence, notes)
 
 
 def _converted(bundled: Bundled, path: Path) -> Path:
@@ -186,7 +166,13 @@ def _converted(bundled: Bundled, path: Path) -> Path:
             path.parent, dtype=torch.float32, **options
         )
         tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **options)
-        _plain_copy(transformers, model).save_pretrained(partial)
+        for name in ("quantization_config", "_pre_quantization_dtype"):
+            if hasattr(model.config, name):
+                delattr(model.config, name)
+        # The same model without the quantiser it was read by, which refuses to save it.
+        plain = transformers.AutoModelForCausalLM.from_config(model.config, dtype=torch.float32)
+        plain.load_state_dict(model.state_dict())
+        plain.save_pretrained(partial)
         tokenizer.save_pretrained(partial)
         shutil.rmtree(folder, ignore_errors=True)
         partial.rename(folder)
@@ -200,24 +186,11 @@ def _converted(bundled: Bundled, path: Path) -> Path:
     return folder
 
 
-def _plain_copy(transformers: Any, model: Any) -> Any:
-    """Return the same model without the quantiser it was read by, which refuses to save it."""
-    config = model.config
-    for name in ("quantization_config", "_pre_quantization_dtype"):
-        if hasattr(config, name):
-            delattr(config, name)
-    copy = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32)
-    copy.load_state_dict(model.state_dict())
-    return copy
-
-
 def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
     transformers_library()
     files.check_folder(folder)
-    if pickled is None:
-        weights = sorted(folder.glob("*.safetensors"))
-        notes = []
-    else:
+    weights, notes = sorted(folder.glob("*.safetensors")), []
+    if pickled is not None:
         weights = files.pickled_weights(folder, pickled)
         notes = [f"pickled weights {pickled}, allowed by name, read as tensors only"]
     if not weights:
@@ -229,14 +202,11 @@ def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
             else "save the model with save_pretrained"
         )
         raise BadInput(f"{folder} has no .safetensors weights; {instead}.")
-    model, tokenizer, problem = read_model(
-        folder, str(folder), pickled=weights if pickled else None
-    )
+    named = weights if pickled else None
+    model, tokenizer, problem = read_model(folder, str(folder), pickled=named)
     hashes = "".join(file_hash(file) for file in weights)
-    digest = hashes if len(weights) == 1 else hashlib.sha256(hashes.encode()).hexdigest()
-    return LoadedModel(
-        folder.name, model, tokenizer, digest, f"folder {folder}", notes=(*notes, *problem)
-    )
+    known, source = hashes if len(weights) == 1 else digest(hashes.encode()), f"folder {folder}"
+    return LoadedModel(folder.name, model, tokenizer, known, source, notes=(*notes, *problem))
 
 
 def _load_hub(name: str) -> LoadedModel:
@@ -254,27 +224,20 @@ def _load_hub(name: str) -> LoadedModel:
             f"There is no model {name!r} here: it is neither a bundled name "
             f"({', '.join(BUNDLED)}) nor a folder, and as a hub id it failed: {reason}."
         ) from None
-    _check_hub_files(transformers, name, online)
-    model, tokenizer, problem = read_model(name, name, local=not online)
-    digest = hashlib.sha256()
-    for key, value in sorted(model.state_dict().items()):
-        digest.update(key.encode())
-        digest.update(value.contiguous().numpy().tobytes())
-    return LoadedModel(name, model, tokenizer, digest.hexdigest(), f"hub id {name}", notes=problem)
-
-
-def _check_hub_files(transformers: Any, name: str, online: bool) -> None:
-    """Refuse a hub model whose configuration or index would have a pickle read."""
+    # Refuse a model whose configuration or index would have a pickle read.
+    options = {"local_files_only": not online, "_raise_exceptions_for_missing_entries": False}
     for file in ("config.json", files.INDEX):
-        path = transformers.utils.cached_file(
-            name, file, local_files_only=not online, _raise_exceptions_for_missing_entries=False
-        )
-        if path is None:
-            continue
-        if file == files.INDEX:
+        path = transformers.utils.cached_file(name, file, **options)
+        if path is not None and file == files.INDEX:
             files.check_index(Path(path), (".safetensors",))
-        else:
+        elif path is not None:
             files.check_config(files.read_json(Path(path)), name)
+    model, tokenizer, problem = read_model(name, name, local=not online)
+    weights = hashlib.sha256()
+    for key, value in sorted(model.state_dict().items()):
+        weights.update(key.encode())
+        weights.update(value.contiguous().numpy().tobytes())
+    return LoadedModel(name, model, tokenizer, weights.hexdigest(), f"hub id {name}", notes=problem)
 
 
 def _hub_reachable() -> bool:

@@ -48,9 +48,19 @@ def read_model(
         raise
     except Exception as error:  # a foreign file can trip the library anywhere
         raise BadInput(f"The model {name} cannot be loaded: {reason_of(error)}.") from None
-    _check_complete(info, name)
+    missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
+    if missing:  # the library fills them with noise
+        raise BadInput(
+            f"The weights of {name} are incomplete: {len(missing)} are missing, such as "
+            f"{missing[0]}."
+        )
     model.eval().requires_grad_(False)
-    check_weights(model, name)
+    for parameter, value in model.named_parameters():
+        if not torch.isfinite(value).all():
+            raise BadInput(
+                f"The weights of {name} contain NaN or infinite numbers, in {parameter}; "
+                "the file is damaged or training diverged."
+            )
     if isinstance(source, Path) and not any((source / file).is_file() for file in TOKENIZER_FILES):
         return model, None, ()  # transformers would make up an empty one that reads no word
     try:
@@ -70,16 +80,6 @@ def reason_of(error: Exception) -> str:
     return first if readable else f"{type(error).__name__} {first}".rstrip()
 
 
-def _check_complete(info: dict[str, Any], name: str) -> None:
-    """Raise if weights are missing that matter: the library would fill them with noise."""
-    missing = sorted(key for key in info["missing_keys"] if "pooler" not in key)
-    if missing:
-        raise BadInput(
-            f"The weights of {name} are incomplete: {len(missing)} are missing, such as "
-            f"{missing[0]}."
-        )
-
-
 def _class_for(transformers: Any, config: Any) -> Any:
     architecture = next(iter(getattr(config, "architectures", None) or [""]))
     if "CausalLM" in architecture or "LMHead" in architecture:
@@ -87,13 +87,3 @@ def _class_for(transformers: Any, config: Any) -> Any:
     if getattr(config, "is_encoder_decoder", False):
         return transformers.AutoModelForTextEncoding
     return transformers.AutoModel
-
-
-def check_weights(model: Any, name: str) -> None:
-    """Raise if a parameter holds NaN or infinities: every number computed from it would."""
-    for parameter, value in model.named_parameters():
-        if not torch.isfinite(value).all():
-            raise BadInput(
-                f"The weights of {name} contain NaN or infinite numbers, in {parameter}; "
-                "the file is damaged or training diverged."
-            )
