@@ -150,7 +150,8 @@ def choose_target(network: Any, output: Output) -> Target:
         if not causal:
             raise BadInput(
                 f"{type(network).__name__} does not predict a next token, so it has no KL; "
-                'use output="cosine", or load a causal model.'
+                'ask for its embedding (output_error: output="cosine", plan_output: cosine=0.999), '
+                "or load a causal model."
             )
         return NextToken()
     if chosen == "cosine":
