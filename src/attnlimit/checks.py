@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from inspect import Parameter, signature
+from inspect import signature
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,15 +27,14 @@ def real_array(value: ArrayLike, name: str, ndim: int | None = None) -> Array:
     return array
 
 
-def vectors(value: ArrayLike, dim: int, name: str) -> Array:
+def vectors(value: ArrayLike, dim: int, name: str, why: str = "the tokens' dimension") -> Array:
     """Return a finite array whose last axis has length `dim`."""
     array = real_array(value, name)
     if array.ndim == 0 and dim == 1:
         array = array[None]
     if array.ndim == 0 or array.shape[-1] != dim:
         raise BadInput(
-            f"{name} must have a last axis of length {dim} (the tokens' dimension), "
-            f"but its shape is {array.shape}."
+            f"{name} must have a last axis of length {dim} ({why}), but the shape is {array.shape}."
         )
     return array
 
@@ -45,9 +44,8 @@ def token_counts(n: ArrayLike, name: str = "n", smallest: int = 2) -> NDArray[np
     array = np.asarray(n)
     if array.size == 0:
         raise BadInput(f"{name} is empty; give at least one number of tokens.")
-    if array.dtype == bool or not np.issubdtype(array.dtype, np.number):
-        raise BadInput(f"{name} must be whole numbers of tokens, got {n!r}.")
-    if np.iscomplexobj(array) or not np.isfinite(array).all() or (array != np.round(array)).any():
+    real = array.dtype.kind in "iuf" and np.isfinite(array).all()
+    if not real or (array != np.round(array)).any():
         raise BadInput(f"{name} must be whole numbers of tokens, got {n!r}.")
     if array.min() < smallest:
         raise BadInput(f"{name} must be at least {smallest} tokens, got {array.min()}.")
@@ -122,17 +120,13 @@ def one_of(value: str, allowed: tuple[str, ...], name: str) -> str:
 def call_fits(
     function: Callable[..., object], given: Sequence[object], named: Mapping[str, object], name: str
 ) -> None:
-    """Raise unless `function` takes these arguments; the sentence names those that it takes.
-
-    The first parameter is what `name` says, and is left out of the sentence.
-    """
-    parameters = signature(function)
+    """Raise unless `function` takes these after its first; the sentence names those it takes."""
+    first, *taken = signature(function).parameters.values()
     try:
-        parameters.bind(*given, **named)
+        signature(function).bind(first, *given, **named)
     except TypeError as error:
-        taken = list(parameters.parameters.values())[1:]
         listed = ", ".join(
-            p.name if p.default is Parameter.empty else f"{p.name}={p.default!r}" for p in taken
+            p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in taken
         )
         raise BadInput(f"{name} takes {listed}: {error}.") from None
 

@@ -9,6 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
+from attnlimit.result import table
 
 NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm", "uniform")
 """Statistics that are errors; every other one is a mean squared error."""
@@ -71,9 +72,8 @@ class Curve:
         """Standard error of `root`, by the delta method."""
         if self.statistic in NORMS:
             return self.stderr
-        return np.divide(
-            self.stderr, 2 * self.root, out=np.zeros_like(self.stderr), where=self.root > 0
-        )
+        nothing = np.zeros_like(self.stderr)
+        return np.divide(self.stderr, 2 * self.root, out=nothing, where=self.root > 0)
 
     @property
     def local_rate(self) -> Array:
@@ -82,18 +82,16 @@ class Curve:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each n; `numerical_error` is NaN where none is stated."""
-        return pd.DataFrame(
-            {
-                "statistic": self.statistic,
-                "n": self.n,
-                "value": self.value,
-                "stderr": self.stderr,
-                "numerical_error": np.nan if self.numerical_error is None else self.numerical_error,
-                "root": self.root,
-                "root_stderr": self.root_stderr,
-                "local_rate": self.local_rate,
-                "method": self.method,
-            }
+        return table(
+            statistic=self.statistic,
+            n=self.n,
+            value=self.value,
+            stderr=self.stderr,
+            numerical_error=np.nan if self.numerical_error is None else self.numerical_error,
+            root=self.root,
+            root_stderr=self.root_stderr,
+            local_rate=self.local_rate,
+            method=self.method,
         )
 
     def __str__(self) -> str:

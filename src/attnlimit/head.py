@@ -82,14 +82,7 @@ class Head:
 
     def tilts(self, queries: ArrayLike) -> Array:
         """The vectors t = A x, one for each query."""
-        x = checks.real_array(queries, "queries")
-        if x.ndim == 0 and self.query_dim == 1:
-            x = x[None]
-        if x.ndim == 0 or x.shape[-1] != self.query_dim:
-            raise BadInput(
-                f"queries must have a last axis of length {self.query_dim} (the columns of A), "
-                f"but their shape is {x.shape}."
-            )
+        x = checks.vectors(queries, self.query_dim, "queries", "the columns of A")
         return np.asarray(x @ self.A.T)
 
     def __call__(self, queries: ArrayLike, keys: ArrayLike) -> Array:

@@ -205,3 +205,13 @@ def test_sampled_keys_agree_with_the_law_of_schemes():
     law = kept_error(plain, al.Empirical(sequence), sequence[29:], probabilities, weighted=True)
     squares = (errors[:, 0] ** 2).sum(axis=1)
     assert abs(squares.mean() - law.mse[0]) < 4 * squares.std() / np.sqrt(len(squares))
+
+
+def test_the_operator_norm_can_be_asked_for_alone():
+    tokens, sharp = al.Gaussian(dim=2), al.Head(0.5 * np.eye(2))
+    alone, frobenius = (
+        al.measure(sharp, tokens, name, [20, 50], 100)
+        for name in ("covariance_operator_norm", "covariance_norm")
+    )
+    assert (alone.value <= frobenius.value).all()
+    assert (alone.value >= frobenius.value / np.sqrt(2)).all()

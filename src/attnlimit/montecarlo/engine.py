@@ -31,20 +31,14 @@ def attend(tilts: Tensor, keys: Tensor) -> Part:
         be merged.
     """
     block = max(1, min(MAX_QUERY_BLOCK, BLOCK_PAIRS // keys.shape[1]))
-    pieces = [
-        _fused(tilts[:, start : start + block], keys) for start in range(0, tilts.shape[1], block)
-    ]
-    outputs = torch.cat([piece[0] for piece in pieces], dim=1)
-    return outputs.double(), torch.cat([piece[1] for piece in pieces], dim=1).double()
-
-
-def _fused(tilts: Tensor, keys: Tensor) -> Part:
     # 4-D inputs take the fused kernel; the public function hides the log-sum-exp it computes.
-    query, key = tilts[:, None], keys[:, None]
-    output, logsumexp = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-        query, key, key, 0.0, False, scale=1.0
-    )
-    return output[:, 0], logsumexp[:, 0]
+    fused = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    key = keys[:, None]
+    parts = [
+        fused(query, key, key, 0.0, False, scale=1.0) for query in tilts[:, None].split(block, 2)
+    ]
+    outputs, logsumexp = (torch.cat(part, dim=2)[:, 0] for part in zip(*parts, strict=True))
+    return outputs.double(), logsumexp.double()
 
 
 def merge(first: Part, second: Part) -> Part:
@@ -68,16 +62,12 @@ def prefix_outputs(
     previous = 0
     for size, count in zip(sizes, queries, strict=True):
         parts = []
-        old = 0
+        old = 0 if seen is None else seen[0].shape[1]
         if seen is not None:
-            old = seen[0].shape[1]
-            fresh_keys = attend(tilts[:, :old], keys[:, previous:size])
-            parts.append(merge(seen, fresh_keys))
+            parts.append(merge(seen, attend(tilts[:, :old], keys[:, previous:size])))
         if count > old:
             parts.append(attend(tilts[:, old:count], keys[:, :size]))
-        seen = (
-            torch.cat([part[0] for part in parts], dim=1),
-            torch.cat([part[1] for part in parts], dim=1),
-        )
+        outputs, logsumexp = (torch.cat(part, dim=1) for part in zip(*parts, strict=True))
+        seen = outputs, logsumexp
         previous = size
         yield seen[0]

@@ -6,17 +6,16 @@ from dataclasses import replace
 from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from attnlimit import checks
-from attnlimit.checks import Array
 from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.montecarlo.estimators import NORMS, SQUARED
 from attnlimit.montecarlo.independent import integrated_errors, pointwise_errors
 from attnlimit.montecarlo.reference import Moment, limit_reference
-from attnlimit.montecarlo.summary import Summary, summarise
+from attnlimit.montecarlo.summary import summarise
 from attnlimit.montecarlo.supremum import supremum_errors
 from attnlimit.montecarlo.sweep import Samples, sweep
 from attnlimit.samplers import Sampler
@@ -125,11 +124,10 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
         If the tokens have no infinite-token limit to compare with; BadInput if it is not known.
     """
     if isinstance(subject, Head):
-        checks.call_fits(measure_head, (subject, *arguments), options, "measure of a head")
+        checks.call_fits(measure_head, arguments, options, "measure of a head")
         return measure_head(subject, *arguments, **options)
     if isinstance(subject, MeasuresItself):
-        asked = (subject, *arguments)
-        checks.call_fits(MeasuresItself.measure_curve, asked, options, "measure of a capture")
+        checks.call_fits(MeasuresItself.measure_curve, arguments, options, "measure of a capture")
         return subject.measure_curve(*arguments, **options)
     raise BadInput(f"measure needs a Head or a captured model first, got {type(subject).__name__}.")
 
@@ -152,7 +150,9 @@ def measure_head(
     if not isinstance(tokens, Tokens):
         raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
     checks.one_of(statistic, STATISTICS, "statistic")
-    grid = _grid(n)
+    grid = checks.token_counts(n).ravel()
+    if (np.diff(grid) <= 0).any():
+        raise BadInput(f"n must increase, got {grid.tolist()}; sort it and drop repeats.")
     draws = checks.count(replicates, "replicates", smallest=2)
     root = np.random.SeedSequence(checks.count(seed, "seed", smallest=0))
     check_match(head, tokens, self_attention=True)
@@ -162,34 +162,57 @@ def measure_head(
         raise BadInput("give radius, that of the ball of queries, with 'uniform' only.")
     if x is not None and statistic != "pointwise":
         raise BadInput("give x, the queries, with the statistic 'pointwise' only.")
-    if statistic == "pointwise":
-        return _pointwise(head, tokens, x, grid, draws, root)
     if statistic == "uniform":
-        return _uniform(head, tokens, checks.positive(radius, "radius"), grid, draws, root)
-    check_limit(head, tokens)
+        ball = checks.positive(radius, "radius")
+        check_ball(head, tokens, ball)
+        values, shortfalls = supremum_errors(head, tokens, ball, grid, draws, root)
+        curve = samples_curve(
+            Samples(statistic, grid, values), f"largest error over |x| <= {ball:g}"
+        )
+        return replace(curve, numerical_error=shortfalls.mean(axis=0))
+    if x is None:
+        check_limit(head, tokens)
+    if statistic == "pointwise":
+        points = None if x is None else np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
+        squares, errors = pointwise_errors(head, tokens, points, grid, draws, root)
+        errors = errors.mean(axis=2) if x is None else errors
+        curve = samples_curve(Samples(statistic, grid, squares))
+        spread = errors.std(axis=0, ddof=1) / np.sqrt(draws)
+        found = replace(curve.diagnostics, bias=errors.mean(axis=0), bias_stderr=spread)
+        return replace(curve, diagnostics=found)
     if queries == "law":
-        return _integrated(head, tokens, statistic, grid, draws, root)
+        checks.one_of(statistic, ("mean", "mean_norm"), "a statistic with queries='law'")
+        mean = limit_reference(head, tokens).mean
+        values = np.linalg.norm(integrated_errors(head, tokens, mean, grid, draws, root), axis=2)
+        samples = Samples(statistic, grid, values**2 if statistic == "mean" else values)
+        return samples_curve(samples, "averaged over the law of the queries")
     asked = _asked(queries, statistic)
-    samples = sweep(head, tokens, [statistic], grid, draws, root, queries=asked, moment=moment)[
-        statistic
-    ]
-    return samples_curve(samples, control=control)
+    drawn = sweep(head, tokens, [statistic], grid, draws, root, queries=asked, moment=moment)
+    return samples_curve(drawn[statistic], control=control)
 
 
-def samples_curve(samples: Samples, *, control: bool = True) -> Curve:
+def samples_curve(samples: Samples, *notes: str, control: bool = True) -> Curve:
     """Summarise the draws of a sweep as a curve."""
+    values = samples.values
     summary = summarise(samples, control=control)
-    notes = []
+    deviations = (values - values.mean(axis=0)) ** 2
+    total = deviations.sum(axis=0)
+    share = np.divide(deviations.max(axis=0), total, out=np.zeros_like(total), where=total > 0)
     if samples.reference_error:
-        notes.append(f"the reference is known to {samples.reference_error:.2g} (norm)")
-    return _curve(samples.statistic, samples.n, samples.values, summary, notes)
-
-
-def _grid(n: ArrayLike) -> NDArray[np.int64]:
-    grid = checks.token_counts(n).ravel()
-    if (np.diff(grid) <= 0).any():
-        raise BadInput(f"n must increase, got {grid.tolist()}; sort it and drop repeats.")
-    return grid
+        notes += (f"the reference is known to {samples.reference_error:.2g} (norm)",)
+    if len(values) >= 20 and (share > HEAVY_SHARE).any():
+        notes += (f"heavy tail: one draw carries up to {share.max():.0%} of the variance",)
+    return Curve(
+        statistic=samples.statistic,
+        n=samples.n,
+        value=summary.value,
+        stderr=summary.stderr,
+        method="monte carlo",
+        covariance=summary.covariance,
+        replicates=len(values),
+        notes=notes,
+        diagnostics=Diagnostics(variance_reduction=summary.variance_reduction, largest_share=share),
+    )
 
 
 def _asked(queries: int | str | None, statistic: str) -> int | None:
@@ -201,83 +224,3 @@ def _asked(queries: int | str | None, statistic: str) -> int | None:
     if statistic == "covariance_operator_norm":
         raise BadInput("the operator norm needs every token as a query: leave queries out.")
     return asked
-
-
-def _pointwise(
-    head: Head,
-    tokens: Tokens,
-    x: ArrayLike | None,
-    n: NDArray[np.int64],
-    replicates: int,
-    seed: np.random.SeedSequence,
-) -> Curve:
-    points = None
-    if x is None:
-        check_limit(head, tokens)
-    else:
-        points = np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
-    squares, errors = pointwise_errors(head, tokens, points, n, replicates, seed)
-    summary = summarise(Samples("pointwise", n, squares, []))
-    curve = _curve("pointwise", n, squares, summary, [])
-    if points is None:
-        errors = errors.mean(axis=2)
-    diagnostics = replace(
-        curve.diagnostics,
-        bias=errors.mean(axis=0),
-        bias_stderr=errors.std(axis=0, ddof=1) / np.sqrt(replicates),
-    )
-    return replace(curve, diagnostics=diagnostics)
-
-
-def _integrated(
-    head: Head,
-    tokens: Tokens,
-    statistic: str,
-    n: NDArray[np.int64],
-    replicates: int,
-    seed: np.random.SeedSequence,
-) -> Curve:
-    checks.one_of(statistic, ("mean", "mean_norm"), "a statistic with queries='law'")
-    mean = limit_reference(head, tokens).mean
-    errors = integrated_errors(head, tokens, mean, n, replicates, seed)
-    values = np.linalg.norm(errors, axis=2)
-    if statistic == "mean":
-        values = values**2
-    summary = summarise(Samples(statistic, n, values, []))
-    return _curve(statistic, n, values, summary, ["averaged over the law of the queries"])
-
-
-def _uniform(
-    head: Head,
-    tokens: Tokens,
-    radius: float,
-    n: NDArray[np.int64],
-    replicates: int,
-    seed: np.random.SeedSequence,
-) -> Curve:
-    check_ball(head, tokens, radius)
-    values, shortfalls = supremum_errors(head, tokens, radius, n, replicates, seed)
-    summary = summarise(Samples("uniform", n, values, []))
-    curve = _curve("uniform", n, values, summary, [f"largest error over |x| <= {radius:g}"])
-    return replace(curve, numerical_error=shortfalls.mean(axis=0))
-
-
-def _curve(
-    statistic: str, n: NDArray[np.int64], values: Array, summary: Summary, notes: list[str]
-) -> Curve:
-    deviations = (values - values.mean(axis=0)) ** 2
-    total = deviations.sum(axis=0)
-    share = np.divide(deviations.max(axis=0), total, out=np.zeros(len(n)), where=total > 0)
-    if len(values) >= 20 and (share > HEAVY_SHARE).any():
-        notes = [*notes, f"heavy tail: one draw carries up to {share.max():.0%} of the variance"]
-    return Curve(
-        statistic=statistic,
-        n=n,
-        value=summary.value,
-        stderr=summary.stderr,
-        method="monte carlo",
-        covariance=summary.covariance,
-        replicates=len(values),
-        notes=tuple(notes),
-        diagnostics=Diagnostics(variance_reduction=summary.variance_reduction, largest_share=share),
-    )

@@ -31,7 +31,6 @@ class Reference:
     covariance: Array
     mean_error: float
     covariance_error: float
-    method: str
 
 
 def limit_reference(head: Head, tokens: Tokens) -> Reference:
@@ -45,9 +44,8 @@ def limit_reference(head: Head, tokens: Tokens) -> Reference:
     if isinstance(tokens.form, GaussianForm):
         mean, cov = tokens.mean(), tokens.cov()
         linear = head.V @ cov @ head.A
-        return Reference(
-            head.V @ (mean + cov @ head.A @ mean), linear @ cov @ linear.T, 0.0, 0.0, "closed form"
-        )
+        centre = head.V @ (mean + cov @ head.A @ mean)
+        return Reference(centre, linear @ cov @ linear.T, 0.0, 0.0)
     means, seconds = [], []
     for seed in range(SCRAMBLES):
         outputs = limit(head, tokens)(tokens.points(POINTS, seed))
@@ -55,14 +53,8 @@ def limit_reference(head: Head, tokens: Tokens) -> Reference:
         seconds.append(outputs.T @ outputs / len(outputs))
     mean = np.zeros(head.value_dim) if tokens.symmetric else np.mean(means, axis=0)
     covariances = [second - np.outer(mean, mean) for second in seconds]
-    covariance = np.mean(covariances, axis=0)
-    return Reference(
-        mean,
-        covariance,
-        0.0 if tokens.symmetric else _scatter(means),
-        _scatter(covariances),
-        f"quasi-Monte Carlo over {SCRAMBLES} x {POINTS} queries of the exact limit map",
-    )
+    mean_error = 0.0 if tokens.symmetric else _scatter(means)
+    return Reference(mean, np.mean(covariances, axis=0), mean_error, _scatter(covariances))
 
 
 def moment_reference(head: Head, tokens: Tokens, moment: Moment) -> tuple[Array, float]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -52,20 +53,10 @@ class Samples:
     statistic: str
     n: NDArray[np.int64]
     values: Array
-    zeros: list[Array]
+    zeros: list[Array] = field(default_factory=list)
     gram: Array | None = None
     gram_mean: Array | None = None
     reference_error: float = 0.0
-
-
-def asked_queries(n: NDArray[np.int64], most: int | None) -> list[int]:
-    """How many of the n tokens to ask as queries: `most`, or about the most efficient number.
-
-    Past a few thousand queries the noise is that of the keys, which more queries do not reduce.
-    """
-    if most is not None:
-        return [min(int(size), most) for size in n]
-    return [min(int(size), max(2048, int(size) // 8)) for size in n]
 
 
 def sweep(
@@ -110,47 +101,45 @@ def sweep(
         estimators["moment"] = partial(
             moment_square, moment=moment, centre=reference.mean, target=target
         )
-    asked = asked_queries(n, queries)
-    collected: dict[str, list[list[Tensor]]] = {name: [] for name in [*statistics, "gram"]}
-    controls: dict[str, list[list[Tensor]]] = {"mean": [], "covariance": []}
-    wanted = set(statistics)
-    about_mean = bool(wanted & {"mean", "mean_norm"})
-    about_covariance = bool(wanted & {"covariance", "covariance_norm"})
+    # Past a few thousand queries the noise is that of the keys, which more queries do not reduce.
+    asked = [min(size, queries or max(2048, size // 8)) for size in n.tolist()]
+    kinds = {name: name.split("_")[0] for name in statistics}
+    rows: dict[str, list[list[Tensor]]] = defaultdict(list)
     children = seed.spawn(replicates)
-    pairs = asked[-1] * int(n[-1])
-    batch = int(np.clip(BATCH_PAIRS // max(pairs, 1), 1, MAX_BATCH))
+    batch = int(np.clip(BATCH_PAIRS // max(asked[-1] * int(n[-1]), 1), 1, MAX_BATCH))
     for start in range(0, replicates, batch):
-        rows: dict[str, list[Tensor]] = {name: [] for name in collected}
-        zeros: dict[str, list[Tensor]] = {name: [] for name in controls}
-        for prefix in _prefixes(
-            head, tokens, n, asked, children[start : start + batch], reference, features
-        ):
+        seeds = children[start : start + batch]
+        found: dict[str, list[Tensor]] = defaultdict(list)
+        for prefix in _prefixes(head, tokens, n, asked, seeds, reference, features):
             for name in statistics:
-                rows[name].append(estimators[name](prefix))
-            if about_mean:
-                rows["gram"].append(mean_gram(prefix))
-                zeros["mean"].append(mean_zeros(prefix))
-            if about_covariance:
-                zeros["covariance"].append(covariance.controls(prefix))
-        for name, values in rows.items():
-            collected[name].append(values)
-        for name, values in zeros.items():
-            controls[name].append(values)
-    errors = {"mean": reference.mean_error, "moment": target_error}
-    result = {}
-    for name in statistics:
-        kind = name.split("_")[0]
-        has_gram = kind == "mean"
-        result[name] = Samples(
+                found[name].append(estimators[name](prefix))
+            if "mean" in kinds.values():
+                found["gram"].append(mean_gram(prefix))
+                found["zeros_mean"].append(mean_zeros(prefix))
+            if "covariance" in kinds.values():
+                found["zeros_covariance"].append(covariance.controls(prefix))
+        for name, columns in found.items():
+            rows[name].append(columns)
+    errors = {
+        "mean": reference.mean_error,
+        "covariance": reference.covariance_error,
+        "moment": target_error,
+    }
+    return {
+        name: Samples(
             statistic=name,
             n=n,
-            values=_table(collected[name]),
-            zeros=_columns(controls[kind], len(n)) if kind in controls else [],
-            gram=_table(collected["gram"]) if has_gram else None,
-            gram_mean=features.gram if has_gram else None,
-            reference_error=errors.get(kind, reference.covariance_error),
+            values=_table(rows[name]),
+            # The number of controls may differ from n to n.
+            zeros=[
+                torch.cat(column).numpy() for column in zip(*rows[f"zeros_{kind}"], strict=True)
+            ],
+            gram=_table(rows["gram"]) if kind == "mean" else None,
+            gram_mean=features.gram if kind == "mean" else None,
+            reference_error=errors[kind],
         )
-    return result
+        for name, kind in kinds.items()
+    }
 
 
 def _prefixes(
@@ -200,8 +189,3 @@ def _prefixes(
 def _table(batches: list[list[Tensor]]) -> Array:
     """Batches of columns, one for each n, to one array with a row for each draw."""
     return torch.cat([torch.stack(columns, dim=1) for columns in batches]).numpy()
-
-
-def _columns(batches: list[list[Tensor]], sizes: int) -> list[Array]:
-    """For each n, the controls of every draw; their number may differ from n to n."""
-    return [torch.cat([columns[k] for columns in batches]).numpy() for k in range(sizes)]

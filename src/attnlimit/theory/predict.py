@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Protocol, overload, runtime_checkable
 
@@ -94,11 +93,10 @@ def predict(subject: Head | PredictsItself, /, *arguments: Any, **options: Any) 
         With the local rate at each n, the method used and its own numerical error.
     """
     if isinstance(subject, Head):
-        checks.call_fits(predict_head, (subject, *arguments), options, "predict of a head")
+        checks.call_fits(predict_head, arguments, options, "predict of a head")
         return predict_head(subject, *arguments, **options)
     if isinstance(subject, PredictsItself):
-        asked = (subject, *arguments)
-        checks.call_fits(PredictsItself.predict_curve, asked, options, "predict of a capture")
+        checks.call_fits(PredictsItself.predict_curve, arguments, options, "predict of a capture")
         return subject.predict_curve(*arguments, **options)
     raise BadInput(f"predict needs a Head or a captured model first, got {type(subject).__name__}.")
 
@@ -119,10 +117,12 @@ def predict_head(
         local, used = np.full(len(counts), 0.5), "delta method"
         notes.append("first order in 1/n: right for large n only")
     else:
-        evaluate, used = _METHODS[statistic](head, tokens)
+        used = _METHODS[statistic]
+        nodes = _nodes(counts)
         # Pairs of queries run in threads, on small matrices: threads inside would only compete.
         with threadpool_limits(1, "blas"):
-            value, error, local = _smooth_in_n(counts, evaluate)
+            found = _exact(head, tokens, statistic, nodes)
+        value, error, local = _smooth_in_n(counts, nodes, *found)
     return Curve(
         statistic=statistic,
         n=counts,
@@ -136,7 +136,11 @@ def predict_head(
     )
 
 
-Evaluate = Callable[[NDArray[np.int64]], tuple[Array, Array]]
+_METHODS = {
+    "mean": "two-query law",
+    "covariance": "exact bias, projected fluctuation",
+    "pointwise": "exact law, averaged over queries",
+}
 
 
 @lru_cache(maxsize=8)
@@ -145,49 +149,37 @@ def _mean_error(head: Head, tokens: Tokens, n: tuple[int, ...]) -> MeanError:
     return mean_error(head, tokens, np.array(n))
 
 
-def _mean(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
-    def evaluate(n: NDArray[np.int64]) -> tuple[Array, Array]:
-        found = _mean_error(head, tokens, tuple(n.tolist()))
-        return found.mse, found.numerical_error
+def _exact(head: Head, tokens: Tokens, statistic: str, n: NDArray[np.int64]) -> tuple[Array, Array]:
+    """The value at each n, and its numerical error.
 
-    return evaluate, "two-query law"
-
-
-def _covariance(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
-    """Exact for the bias; where the fluctuation is a first-order response, its error says so."""
-    form = tokens.form
-
-    def evaluate(n: NDArray[np.int64]) -> tuple[Array, Array]:
-        if isinstance(form, GaussianForm):
-            mean = _mean_error(head, tokens, tuple(n.tolist()))
-            found = covariance_error(head, tokens, n, mean)
-            return found.mse, found.numerical_error
-        if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim > 1:
-            mean = _mean_error(head, tokens, tuple(n.tolist()))
-            found = sphere_covariance_error(head, Sphere(tokens.dim, form.radius), n, mean)
-            return found.mse, np.hypot(found.numerical_error, _MISSING * found.fluctuation)
+    The covariance's bias is exact; its fluctuation is a first-order response on a sphere, and the
+    error says so.
+    """
+    if statistic == "pointwise":
+        return average_pointwise_error(head, tokens, n)
+    form, at = tokens.form, tuple(n.tolist())
+    if statistic == "mean":
+        mean = _mean_error(head, tokens, at)
+        return mean.mse, mean.numerical_error
+    if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim > 1:
+        sphere = Sphere(tokens.dim, form.radius)
+        found = sphere_covariance_error(head, sphere, n, _mean_error(head, tokens, at))
+        return found.mse, np.hypot(found.numerical_error, _MISSING * found.fluctuation)
+    if isinstance(form, GaussianForm):
+        found = covariance_error(head, tokens, n, _mean_error(head, tokens, at))
+    else:
         found = population_covariance_error(head, tokens, n)
-        return found.mse, found.numerical_error
-
-    return evaluate, "exact bias, projected fluctuation"
+    return found.mse, found.numerical_error
 
 
-def _pointwise(head: Head, tokens: Tokens) -> tuple[Evaluate, str]:
-    return lambda n: average_pointwise_error(head, tokens, n), "exact law, averaged over queries"
-
-
-_METHODS = {"mean": _mean, "covariance": _covariance, "pointwise": _pointwise}
-
-
-def _smooth_in_n(n: NDArray[np.int64], evaluate: Evaluate) -> tuple[Array, Array, Array]:
+def _smooth_in_n(
+    n: NDArray[np.int64], nodes: NDArray[np.int64], value: Array, error: Array
+) -> tuple[Array, Array, Array]:
     """Values, errors and local rates at n, from few nodes: log error is smooth in log n."""
-    nodes = _nodes(n)
-    value, error = evaluate(nodes)
     if not (value > 0).all():  # nothing to fluctuate: a head whose output is constant
         zero = np.zeros(len(n))
         return zero, zero, np.full(len(n), np.nan)
-    x = np.log(nodes.astype(np.float64))
-    at = np.log(n.astype(np.float64))
+    x, at = np.log(nodes.astype(np.float64)), np.log(n.astype(np.float64))
     curve = CubicSpline(x, np.log(value))
     found = np.exp(curve(at))
     return found, found * np.interp(at, x, error / value), -curve(at, 1) / 2

@@ -117,9 +117,10 @@ class Tokens(ABC):
 
     def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
         """Draw `n` tokens, of shape (n, d)."""
-        size = checks.count(n, "n")
-        generator = np.random.default_rng(rng)
-        return self.transport(generator.random((size, self.transport_dim)))
+        return self._draw(checks.count(n, "n"), np.random.default_rng(rng))
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        return self.transport(rng.random((n, self.transport_dim)))
 
     def points(self, count: int, seed: int = 0) -> Array:
         """`count` quasi-random tokens (scrambled Sobol): the same ones every time."""

@@ -18,7 +18,7 @@ class Cube(Product):
 
     def __init__(self, dim: int, half_width: float = 1.0) -> None:
         super().__init__(dim)
-        self.half_width = checks.positive(half_width, "half_width")
+        self.half_width = self.coordinate_reach = checks.positive(half_width, "half_width")
 
     def coordinate_cgf(self, u: Numbers) -> Numbers:
         """log(sinh(au)/(au))."""
@@ -48,20 +48,11 @@ class Cube(Product):
         exact = 1 / far**2 - 4 * decay / (1 - decay) ** 2
         return self.half_width**2 * np.where(near, series, exact)
 
-    def _upper(self, u: Numbers) -> Numbers:
-        """The scaled argument, reflected to a non-negative real part (the law is symmetric)."""
-        v = self.half_width * u
-        return np.where(np.real(v) < 0, -v, v)
-
     def extreme(self, u: ArrayLike) -> Array:
         return self.half_width * np.sign(self._direction(u))
 
     def transport(self, uniforms: Array) -> Array:
         return self.half_width * (2 * uniforms - 1)
-
-    @property
-    def coordinate_reach(self) -> float:
-        return self.half_width
 
     def __repr__(self) -> str:
         return f"Cube(dim={self.dim}, half_width={self.half_width:g})"

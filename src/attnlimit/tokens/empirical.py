@@ -44,10 +44,8 @@ class Empirical(Tokens):
         scores = np.where(self.weights > 0, scores, -np.inf)
         return self.locations[scores.argmax(axis=-1)]
 
-    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
-        size = checks.count(n, "n")
-        generator = np.random.default_rng(rng)
-        return self.locations[generator.choice(len(self.weights), size, p=self.weights)]
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        return self.locations[rng.choice(len(self.weights), n, p=self.weights)]
 
     @property
     def transport_dim(self) -> int:

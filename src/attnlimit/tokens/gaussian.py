@@ -43,9 +43,7 @@ class Gaussian(Tokens):
         if (cov is None) == (dim is None):
             raise BadInput("give either cov, a (d, d) matrix, or dim (with variance), not both.")
         if cov is None:
-            scale = checks.real_number(variance, "variance")
-            if scale < 0:
-                raise BadInput(f"variance must not be negative, got {scale}.")
+            scale = checks.not_negative(variance, "variance")
             matrix = scale * np.eye(checks.count(dim, "dim"))
         else:
             matrix = checks.covariance_matrix(cov, "cov")
@@ -98,10 +96,8 @@ class Gaussian(Tokens):
             )
         return np.broadcast_to(self._mean, u.shape).copy()
 
-    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
-        size = checks.count(n, "n")
-        normals = np.random.default_rng(rng).standard_normal((size, self.dim))
-        return self._mean + normals @ self._sqrt
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        return self._mean + rng.standard_normal((n, self.dim)) @ self._sqrt
 
     def transport(self, uniforms: Array) -> Array:
         return self._mean + ndtri(uniforms) @ self._sqrt

@@ -19,6 +19,7 @@ class Laplace(Product):
     def __init__(self, dim: int, scale: float = 1.0) -> None:
         super().__init__(dim)
         self.scale = checks.positive(scale, "scale")
+        self.coordinate_reach = 50 * self.scale
 
     def coordinate_cgf(self, u: Numbers) -> Numbers:
         """-log(1 - b^2 u^2)."""
@@ -54,10 +55,6 @@ class Laplace(Product):
     def transport(self, uniforms: Array) -> Array:
         centred = uniforms - 0.5
         return -self.scale * np.sign(centred) * np.log1p(-2 * np.abs(centred))
-
-    @property
-    def coordinate_reach(self) -> float:
-        return 50 * self.scale
 
     def __repr__(self) -> str:
         return f"Laplace(dim={self.dim}, scale={self.scale:g})"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import block_diag
 from scipy.special import logsumexp, softmax
 
@@ -15,6 +15,9 @@ from attnlimit.errors import BadInput, UnboundedSupport
 from attnlimit.tokens.base import Tokens
 from attnlimit.tokens.score_law import ScoreLaw
 from attnlimit.tokens.tail import Tail, heaviest
+
+Labels = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 class Mixture(Tokens):
@@ -78,16 +81,9 @@ class Mixture(Tokens):
         best = (furthest * u).sum(axis=-1).argmax(axis=0)
         return np.take_along_axis(furthest, best[None, ..., None], axis=0)[0]
 
-    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
-        size = checks.count(n, "n")
-        generator = np.random.default_rng(rng)
-        label = generator.choice(len(self.components), size, p=self.weights)
-        tokens = np.empty((size, self.dim))
-        for k, component in enumerate(self.components):
-            chosen = label == k
-            if chosen.any():
-                tokens[chosen] = component.sample(int(chosen.sum()), generator)
-        return tokens
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        label = rng.choice(len(self.components), n, p=self.weights)
+        return self._chosen(label, lambda part, chosen: part.sample(int(chosen.sum()), rng))
 
     @property
     def transport_dim(self) -> int:
@@ -96,12 +92,16 @@ class Mixture(Tokens):
     def transport(self, uniforms: Array) -> Array:
         edges = np.cumsum(self.weights)
         label = np.searchsorted(edges / edges[-1], uniforms[:, 0], side="right")
-        tokens = np.empty((len(uniforms), self.dim))
-        for k, component in enumerate(self.components):
-            chosen = np.minimum(label, len(self.components) - 1) == k
-            if chosen.any():
-                columns = slice(1, 1 + component.transport_dim)
-                tokens[chosen] = component.transport(uniforms[chosen, columns])
+        return self._chosen(
+            np.minimum(label, len(edges) - 1),
+            lambda part, chosen: part.transport(uniforms[chosen, 1 : 1 + part.transport_dim]),
+        )
+
+    def _chosen(self, label: Labels, make: Callable[[Tokens, Mask], Array]) -> Array:
+        """Tokens, each made by the component that its label says."""
+        tokens = np.empty((len(label), self.dim))
+        for k in np.unique(label):
+            tokens[label == k] = make(self.components[k], label == k)
         return tokens
 
     def score_law(self, t: Array) -> ScoreLaw | None:

@@ -22,6 +22,7 @@ class Product(Tokens):
     """Independent, identically distributed, symmetric coordinates."""
 
     edge: Literal["flat", "atom"] | None = None
+    coordinate_reach: float  # largest |coordinate| that matters: the edge, or where tails are spent
     symmetric = True
 
     def __init__(self, dim: int) -> None:
@@ -58,7 +59,7 @@ class Product(Tokens):
             self.edge,
         )
 
-    @property
-    @abstractmethod
-    def coordinate_reach(self) -> float:
-        """Largest |coordinate| that matters: the support's edge, or where the tail is spent."""
+    def _upper(self, u: Numbers) -> Numbers:
+        """u in units of 1/reach, reflected to a non-negative real part (the law is symmetric)."""
+        v = self.coordinate_reach * u
+        return np.where(np.real(v) < 0, -v, v)

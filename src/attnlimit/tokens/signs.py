@@ -18,7 +18,7 @@ class Signs(Product):
 
     def __init__(self, dim: int, scale: float = 1.0) -> None:
         super().__init__(dim)
-        self.scale = checks.positive(scale, "scale")
+        self.scale = self.coordinate_reach = checks.positive(scale, "scale")
 
     def coordinate_cgf(self, u: Numbers) -> Numbers:
         """log cosh(au)."""
@@ -37,19 +37,11 @@ class Signs(Product):
         decay = np.exp(-2 * self._upper(u))
         return self.scale**2 * 4 * decay / (1 + decay) ** 2
 
-    def _upper(self, u: Numbers) -> Numbers:
-        v = self.scale * u
-        return np.where(np.real(v) < 0, -v, v)
-
     def extreme(self, u: ArrayLike) -> Array:
         return self.scale * np.where(self._direction(u) < 0, -1.0, 1.0)
 
     def transport(self, uniforms: Array) -> Array:
         return self.scale * np.where(uniforms < 0.5, -1.0, 1.0)
-
-    @property
-    def coordinate_reach(self) -> float:
-        return self.scale
 
     def __repr__(self) -> str:
         return f"Signs(dim={self.dim}, scale={self.scale:g})"

@@ -21,9 +21,8 @@ class Sphere(Spherical):
         normals = ndtri(uniforms)
         return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
 
-    def sample(self, n: int, rng: np.random.Generator | int | None = None) -> Array:
-        size = checks.count(n, "n")
-        normals = np.random.default_rng(rng).standard_normal((size, self.dim))
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        normals = rng.standard_normal((n, self.dim))
         return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
 
     def atoms(self) -> tuple[Array, Array] | None:

@@ -45,8 +45,7 @@ class Spherical(Tokens):
 
     def tilted_mean(self, t: ArrayLike) -> Array:
         t = self._tilt(t)
-        norm = self._norm(t)
-        return self._tangential(norm)[..., None] * t
+        return self._tangential(self._norm(t))[..., None] * t
 
     def tilted_cov(self, t: ArrayLike) -> Array:
         t = self._tilt(t)
@@ -55,10 +54,8 @@ class Spherical(Tokens):
         radial = self.radius**2 * bessel_ratio_slope(self._order, self.radius * norm)
         tangential = self._tangential(norm)
         along = unit[..., :, None] * unit[..., None, :]
-        return (
-            tangential[..., None, None] * np.eye(self.dim)
-            + (radial - tangential)[..., None, None] * along
-        )
+        across = tangential[..., None, None] * np.eye(self.dim)
+        return across + (radial - tangential)[..., None, None] * along
 
     def extreme(self, u: ArrayLike) -> Array:
         u = self._direction(u)
@@ -85,9 +82,8 @@ class Spherical(Tokens):
     def _tangential(self, norm: Array) -> Array:
         """|grad K| / |t|, which is also the variance across t; r^2/radial_dim at zero."""
         x = self.radius * norm
-        ratio = bessel_ratio(self._order, np.maximum(x, 1e-6))
-        near_zero = 1 / self.radial_dim
-        over_x = np.where(x > 1e-6, ratio / np.maximum(x, 1e-6), near_zero)
+        safe = np.maximum(x, 1e-6)
+        over_x = np.where(x > 1e-6, bessel_ratio(self._order, safe) / safe, 1 / self.radial_dim)
         return self.radius**2 * over_x
 
 
