@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import pandas as pd
 
 from attnlimit.sparse.number import Number
@@ -18,6 +19,15 @@ class ErrorRate(Number):
     numerical_error: float
     method: str
     details: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_draws(
+        cls, draws: Sequence[float], most: float, method: str, **details: float
+    ) -> ErrorRate:
+        """Return the mean over independent draws, at `most`, with its standard error."""
+        many = len(draws)
+        spread = float(np.std(draws, ddof=1) / np.sqrt(many)) if many > 1 else np.nan
+        return cls(min(float(np.mean(draws)), most), spread, method, details)
 
     def to_frame(self) -> pd.DataFrame:
         """One row: error, numerical_error, method and the details."""

@@ -135,11 +135,8 @@ class SmoothedHinge(Loss):
 
     def value(self, z: Array, y: Array) -> Array:
         gap = 1 - y * z
-        return np.where(
-            gap <= 0,
-            0.0,
-            np.where(gap < self.width, gap**2 / (2 * self.width), gap - self.width / 2),
-        )
+        bend = np.maximum(gap, 0) ** 2 / (2 * self.width)
+        return np.where(gap < self.width, bend, gap - self.width / 2)
 
     def slope(self, z: Array, y: Array) -> Array:
         return -y * np.clip((1 - y * z) / self.width, 0, 1)

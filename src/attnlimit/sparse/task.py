@@ -71,6 +71,11 @@ class SparseTask:
         """Whether every set of R positions is equally likely."""
         return self.positions is None or len(set(self.positions)) == 1
 
+    @property
+    def guess(self) -> float:
+        """Error of guessing the likelier class."""
+        return min(self.prior, 1 - self.prior)
+
     def direction(self, dim: int) -> Array:
         """The hidden unit vector xi used by `sample`: all entries equal, no loss of generality."""
         return np.full(dim, 1 / np.sqrt(dim))

@@ -15,7 +15,7 @@ from attnlimit.sparse.bags.estimate import BagEstimate, estimate
 from attnlimit.sparse.law.bayes import bayes_error
 from attnlimit.sparse.law.end_to_end import EndToEnd, best_split
 from attnlimit.sparse.law.readout import learning_curve
-from attnlimit.sparse.train.descent import pool, pooled_bags, train_attention
+from attnlimit.sparse.train.descent import misclassified, pool, pooled_bags, train_attention
 from attnlimit.sparse.train.fit import fit_readout
 
 RIDGE = 0.1
@@ -43,7 +43,7 @@ class BagPlan:
     def recommendation(self) -> str:
         """One sentence: which pooling, from how many bags on, and how far to trust it."""
         held_out = self.estimate.checks[-1]
-        guess = min(self.estimate.task.prior, 1 - self.estimate.task.prior)
+        guess = self.estimate.task.guess
         agreement = next(c for c in self.estimate.checks if c.assumption.startswith("two halves"))
         if not agreement.holds or held_out.found >= guess:
             return (
@@ -61,12 +61,10 @@ class BagPlan:
         else:
             switch = int(self.budgets[np.argmax(better)])
             advice = f"Use mean pooling below about {switch} bags and attention pooling from there"
-        trust = (
-            f"; but check first, as the bags break {len(failed)} assumption(s): "
-            + "; ".join(failed)
-            if failed
-            else "; the bags fit the model's assumptions"
-        )
+        trust = "; the bags fit the model's assumptions"
+        if failed:
+            broken = f"{len(failed)} assumption(s): {'; '.join(failed)}"
+            trust = f"; but check first, as the bags break {broken}"
         return (
             f"{advice}{trust}. On pilot bags held out, the estimated signal alone errs "
             f"{held_out.found:.1%} of the time, where the model says {held_out.expected:.1%}."
@@ -172,28 +170,16 @@ def measure_plan(
 def _train_mean(bags: Bags, ridge: float) -> Callable[[Bags], float]:
     """Train mean pooling; returns its error on other bags."""
     readout = fit_readout(*pooled_bags(bags.blocks()(), "pooled"), ridge=ridge)
-
-    def error(test: Bags) -> float:
-        wrong = sum(int(np.sum(y * readout(pool(X, "pooled")) <= 0)) for X, y in test.blocks()())
-        return wrong / len(test)
-
-    return error
+    return lambda test: misclassified(lambda X: readout(pool(X, "pooled")), test.blocks())
 
 
 def _train_attention(bags: Bags, part: EndToEnd, ridge: float) -> Callable[[Bags], float]:
     """Train attention pooling as planned; returns its error on other bags."""
     first = min(max(2, round(part.fraction * len(bags))), len(bags) - 2)
-    a = part.alignment
+    query, rest = (bags.subset(part) for part in np.split(np.arange(len(bags)), [first]))
+    steps = {name: getattr(part.alignment, name) for name in ("lr_w", "lr_b", "lr_q", "beta")}
     try:
-        trained = train_attention(
-            bags.subset(np.arange(first)).blocks(),
-            bags.subset(np.arange(first, len(bags))).blocks(),
-            ridge=ridge,
-            lr_w=a.lr_w,
-            lr_b=a.lr_b,
-            lr_q=a.lr_q,
-            beta=a.beta,
-        )
+        trained = train_attention(query.blocks(), rest.blocks(), ridge=ridge, **steps)
     except (BadInput, NotConverged):
         # one class only in a tiny readout set: guessing is all that is left
         return lambda test: float(np.mean(test.labels < 0))

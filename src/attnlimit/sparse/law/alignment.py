@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from attnlimit.checks import Array, not_negative, positive
+from attnlimit.checks import not_negative, positive
 from attnlimit.errors import BadInput
 from attnlimit.sparse.law.readout import LossLike
 from attnlimit.sparse.losses import Loss, as_loss
@@ -60,38 +60,6 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class _Slopes:
-    mean: float
-    """E h."""
-    positive: float
-    """E h 1[y = +1]."""
-    square: float
-    """E h^2."""
-    square_positive: float
-    """E h^2 1[y = +1]."""
-
-
-def _slopes(
-    task: SparseTask, loss: Loss, gain: float, width: float, memory: float, bias: float
-) -> _Slopes:
-    """Moments of h = loss'(z; y) for z the prediction of the first step's readout."""
-    firsts, seconds = [], []
-    for label in (1.0, -1.0):
-        centre = gain * task.strength * task.signals / task.length * (label > 0)
-        z = centre + memory * label + bias + width / np.sqrt(task.length) * NODES
-        h: Array = loss.slope(z, np.full_like(z, label))
-        firsts.append(float(NODE_WEIGHTS @ h))
-        seconds.append(float(NODE_WEIGHTS @ h**2))
-    p = task.prior
-    return _Slopes(
-        mean=p * firsts[0] + (1 - p) * firsts[1],
-        positive=p * firsts[0],
-        square=p * seconds[0] + (1 - p) * seconds[1],
-        square_positive=p * seconds[0],
-    )
-
-
-@dataclass(frozen=True)
 class _Steps:
     """The two steps' order parameters as functions of 1/alpha0, lr_q and beta apart."""
 
@@ -109,10 +77,17 @@ class _Steps:
         kappa2 = theta**2 * signals * (1 - signals / length)
         width2 = gain**2 + scatter * inverse
         memory = push * inverse / length
-        h = _slopes(task, self.loss, gain, float(np.sqrt(width2)), memory, self.bias)
-        overlap = -gain * ((length - 1) * h.mean + kappa2 * h.positive)
-        stray = (length - 1) ** 2 * h.mean**2 * scatter
-        noise = (length - 1) * width2 * h.square + kappa2 * gain**2 * h.square_positive
+        # E h 1[y] and E h^2 1[y], h = loss'(z; y) for z the prediction of the first step's readout
+        first, second = [], []
+        for label, prior in ((1.0, task.prior), (-1.0, 1 - task.prior)):
+            centre = gain * theta * signals / length * (label > 0)
+            z = centre + memory * label + self.bias + np.sqrt(width2) / np.sqrt(length) * NODES
+            h = self.loss.slope(z, np.full_like(z, label))
+            first.append(prior * float(NODE_WEIGHTS @ h))
+            second.append(prior * float(NODE_WEIGHTS @ h**2))
+        overlap = -gain * ((length - 1) * sum(first) + kappa2 * first[0])
+        stray = (length - 1) ** 2 * sum(first) ** 2 * scatter
+        noise = (length - 1) * width2 * sum(second) + kappa2 * gain**2 * second[0]
         return overlap, stray + noise
 
     def cosine(self, alpha0: float) -> float:

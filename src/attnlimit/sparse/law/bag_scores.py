@@ -10,12 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-from scipy.special import log_ndtr, ndtri
-from scipy.stats import qmc
+from scipy.special import log_ndtr
 
 from attnlimit.checks import Array
-from attnlimit.sparse.law.features import SEED, descending_normals, stretch_tails
+from attnlimit.sparse.law.features import SEED, bag_uniforms, ordered_scores
 
 EXPLICIT = 64
 """Noise tokens drawn one by one; bags up to this length are exact."""
@@ -42,27 +40,10 @@ class BagScores:
 @lru_cache(maxsize=8)
 def bag_scores(noise_tokens: int, signals: int, log2_points: int, replicate: int) -> BagScores:
     """Draw 2**log2_points bags with `noise_tokens` noise tokens and `signals` signal tokens."""
-    explicit = noise_tokens if noise_tokens <= EXPLICIT else EXPLICIT
-    rng = np.random.default_rng([SEED, replicate])
-    u = qmc.Sobol(1 + signals + explicit, scramble=True, rng=rng).random(2**log2_points)
-    u = np.clip(u, 1e-12, 1 - 1e-12)
-    normals = ndtri(u[:, 0])
-    weight = np.ones(len(u))
-    for first in ([1] if signals else []) + ([1 + signals] if explicit else []):
-        u[:, first], slope = stretch_tails(u[:, first])
-        weight *= slope
-    u = np.clip(u, 1e-15, 1 - 1e-15)
-    noise = _top(u[:, 1 + signals :], noise_tokens) if explicit else np.empty((len(u), 0))
-    hit = descending_normals(u[:, 1 : 1 + signals]) if signals else np.empty((len(u), 0))
+    explicit = min(noise_tokens, EXPLICIT)
+    u = bag_uniforms(signals + explicit, log2_points, (SEED, replicate))
+    weight, normals, hit, noise = ordered_scores(u, signals, noise_tokens)
     return BagScores(weight / weight.sum(), noise, hit, noise_tokens - explicit, normals)
-
-
-def _top(u: Array, total: int) -> Array:
-    """The largest `u.shape[1]` of `total` standard normals, in descending order."""
-    if total == u.shape[1]:
-        return descending_normals(u)
-    log_rank = np.cumsum(np.log(u) / np.arange(total, total - u.shape[1], -1), axis=1)
-    return -ndtri(np.clip(-np.expm1(log_rank), 1e-300, 1 - 1e-16))
 
 
 def log_truncated_mgf(tilt: float, level: Array) -> Array:

@@ -35,15 +35,13 @@ def bayes_error(task: SparseTask, *, log2_points: int = 14, replicates: int = 4)
     0.0178
     """
     if task.strength == 0:
-        return ErrorRate(min(task.prior, 1 - task.prior), 0.0, "closed form")
+        return ErrorRate(task.guess, 0.0, "closed form")
     if task.signals == 1:
         inverted = _one_signal(task)
         if inverted is not None:
             return inverted
     draws = [posterior_error(task, log2_points, replicate) for replicate in range(replicates)]
-    spread = float(np.std(draws, ddof=1) / np.sqrt(replicates)) if replicates > 1 else np.nan
-    value = min(float(np.mean(draws)), task.prior, 1 - task.prior)
-    return ErrorRate(value, spread, "quasi-random posterior")
+    return ErrorRate.of_draws(draws, task.guess, "quasi-random posterior")
 
 
 def _one_signal(task: SparseTask) -> ErrorRate | None:
@@ -67,9 +65,7 @@ def _one_signal(task: SparseTask) -> ErrorRate | None:
             best = ErrorRate(fine, error, "Fourier inversion")
         if best is not None and best.numerical_error < 1e-9:
             break
-    if best is None or best.numerical_error > 1e-6:
-        return None
-    return best
+    return best if best is not None and best.numerical_error <= 1e-6 else None
 
 
 def _one_signal_error(task: SparseTask, nodes: int, angle: float) -> float:
@@ -84,8 +80,8 @@ def _one_signal_error(task: SparseTask, nodes: int, angle: float) -> float:
     integrands = np.exp(np.minimum(logs.real, 300.0)) * np.sin(logs.imag)
     below = angle / np.pi + np.trapezoid(integrands, v, axis=1) / np.pi
     error = float(task.prior * below[1] + (1 - task.prior) * (1 - below[0]))
-    in_range = -1e-6 < error < min(task.prior, 1 - task.prior) + 1e-6
-    return min(max(error, 0.0), task.prior, 1 - task.prior) if in_range else float("nan")
+    in_range = -1e-6 < error < task.guess + 1e-6
+    return min(max(error, 0.0), task.guess) if in_range else float("nan")
 
 
 def _log_integrands(
@@ -127,8 +123,6 @@ def log_likelihood_ratio(draws: BagScores, task: SparseTask) -> Array:
     """log of the average over supports of prod e^{theta x_l - theta^2/2}, for every draw."""
     theta, order = task.strength, task.signals
     seen = np.concatenate([draws.signals + theta, draws.noise], axis=1)
-    if draws.signals.shape[1] == 0:
-        seen = draws.noise
     top = seen.max(axis=1)
     symmetric = _hidden_symmetric(draws, theta, order, top)
     weights = np.exp(theta * (seen - top[:, None]))
@@ -156,13 +150,10 @@ def _hidden_symmetric(draws: BagScores, theta: float, order: int, top: Array) ->
     for j in range(1, order + 1):
         # every power sum fluctuates with the first one, by regression
         slope = (moment(j + 1) - moment(j) * first) / spread
-        power_sums.append(
-            np.maximum(hidden * moment(j) + np.sqrt(hidden) * slope * draws.normals, 0.0)
-        )
+        total = hidden * moment(j) + np.sqrt(hidden) * slope * draws.normals
+        power_sums.append(np.maximum(total, 0.0))
     symmetric = [ones]
     for r in range(1, order + 1):
-        total = zeros
-        for i in range(1, r + 1):
-            total = total + (-1) ** (i - 1) * symmetric[r - i] * power_sums[i - 1]
-        symmetric.append(np.maximum(total / r, 0.0))
+        signed = [(-1) ** i * symmetric[r - 1 - i] * power_sums[i] for i in range(r)]
+        symmetric.append(np.maximum(sum(signed) / r, 0.0))
     return symmetric

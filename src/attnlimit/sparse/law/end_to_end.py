@@ -40,20 +40,11 @@ class EndToEnd:
 
     def to_frame(self) -> pd.DataFrame:
         """One row: sizes, alignment and errors."""
-        row = {
-            "alpha": self.alpha0 + self.alpha1,
-            "alpha0": self.alpha0,
-            "alpha1": self.alpha1,
-            "lr_w": self.alignment.lr_w,
-            "lr_b": self.alignment.lr_b,
-            "lr_q": self.alignment.lr_q,
-            "cosine": self.alignment.cosine,
-            "sharpness": self.alignment.sharpness,
-            "ridge": self.readout.ridge,
-            "test_error": self.test_error,
-            "train_error": self.readout.train_error,
-        }
-        return pd.DataFrame([row])
+        query = self.alignment.to_frame()[["lr_w", "lr_b", "lr_q", "cosine", "sharpness"]]
+        trained = self.readout.to_frame()[["ridge", "test_error", "train_error"]]
+        sizes = {"alpha0": self.alpha0, "alpha1": self.alpha1}
+        total = pd.DataFrame([{"alpha": self.alpha0 + self.alpha1, **sizes}])
+        return pd.concat([total, query, trained], axis="columns")
 
     def __str__(self) -> str:
         return (
@@ -86,10 +77,9 @@ def end_to_end(
     if (lr_w is None) != (lr_b is None):
         raise BadInput("give both lr_w and lr_b, or neither to have them chosen.")
     if lr_w is None or lr_b is None:
-        chosen = best_step_sizes(task, alpha0, loss, sharpness, beta, dim)
+        chosen = best_step_sizes(task, alpha0, loss, beta=beta, dim=dim)
         lr_w, lr_b = chosen.lr_w, chosen.lr_b
-        lr_q = chosen.lr_q if sharpness is not None else lr_q
-    elif sharpness is not None:
+    if sharpness is not None:
         unit = query_alignment(task, alpha0, loss, lr_w, lr_b, 1.0, beta)
         lr_q = positive(sharpness, "sharpness") / unit.sharpness
     aligned = query_alignment(task, alpha0, loss, lr_w, lr_b, lr_q, beta)

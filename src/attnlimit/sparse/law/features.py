@@ -6,7 +6,7 @@ scores g, the weights p = softmax(tau g), and k = <p, g>, c = <p, v>, rho = |p|.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -36,7 +36,7 @@ class FeaturePoints:
     across: Array
     rho: Array
     noise: Array
-    dimension: float = 1.0
+    dimension: float = field(default=1.0, kw_only=True)
     """Parameters of the readout divided by d: L for the vectorised classifier."""
 
     def mean(self, values: Array) -> float:
@@ -59,18 +59,38 @@ class FeaturePoints:
         return self.mean(ndtr(-self.margins(along, across, bias) / (self.rho * norm)))
 
 
-def stretch_tails(u: Array) -> tuple[Array, Array]:
-    """Map uniforms to oversample both ends; return the map and its derivative (the weight)."""
-    return u**3 * (10 - 15 * u + 6 * u**2), 30 * u**2 * (1 - u) ** 2
+@lru_cache(maxsize=32)
+def bag_uniforms(tokens: int, log2_points: int, seed: int | tuple[int, ...]) -> Array:
+    """Scrambled Sobol points for one Gaussian and the scores of so many tokens."""
+    rng = np.random.default_rng(seed)
+    points = qmc.Sobol(tokens + 1, scramble=True, rng=rng).random(2**log2_points)
+    return np.clip(points, 1e-12, 1 - 1e-12)
 
 
-def descending_normals(u: Array) -> Array:
-    """Turn rows of n uniforms into n standard normals in descending order.
+def ordered_scores(u: Array, signals: int, noise: int) -> tuple[Array, Array, Array, Array]:
+    """Return weights, a normal, and the scores of signals and noise, both in descending order.
+
+    Each row of `u` has a coordinate for the normal, `signals` for theirs, and the rest for the
+    largest of `noise` others. The coordinate of each group's largest score has its tails
+    oversampled, with weights: errors and capacities at high strength live there.
+    """
+    u, normals, weight = u.copy(), ndtri(u[:, 0]), np.ones(len(u))
+    for first in {1, 1 + signals} - {u.shape[1]}:
+        x = u[:, first]
+        weight *= 30 * x**2 * (1 - x) ** 2
+        u[:, first] = x**3 * (10 - 15 * x + 6 * x**2)
+    u = np.clip(u, 1e-15, 1 - 1e-15)
+    hit, rest = u[:, 1 : 1 + signals], u[:, 1 + signals :]
+    return weight, normals, descending_normals(hit, signals), descending_normals(rest, noise)
+
+
+def descending_normals(u: Array, total: int) -> Array:
+    """Turn rows of n uniforms into the n largest of `total` standard normals, in that order.
 
     Rényi's recursion for order statistics: the first uniform alone sets the maximum, so that the
     coordinates that matter most to a softmax come first in a quasi-random sequence.
     """
-    log_rank = np.cumsum(np.log(u) / np.arange(u.shape[1], 0, -1), axis=1)
+    log_rank = np.cumsum(np.log(u) / np.arange(total, total - u.shape[1], -1), axis=1)
     return -ndtri(np.clip(-np.expm1(log_rank), 1e-300, 1 - 1e-16))
 
 
@@ -81,47 +101,21 @@ def summarise(scores: Array, sharpness: float, signals: int) -> tuple[Array, Arr
     return k, p[:, :signals].sum(axis=1), np.sqrt(np.einsum("ij,ij->i", p, p))
 
 
-@lru_cache(maxsize=32)
-def _bag_uniforms(length: int, log2_points: int, seed: int) -> Array:
-    points = qmc.Sobol(length + 1, scramble=True, rng=np.random.default_rng(seed)).random(
-        2**log2_points
-    )
-    return np.clip(points, 1e-12, 1 - 1e-12)
-
-
 @lru_cache(maxsize=64)
 def attention_points(
     task: SparseTask, cosine: float, sharpness: float, log2_points: int, seed: int = SEED
 ) -> FeaturePoints:
-    """Quasi-random points for attention: 2**log2_points in each class.
-
-    One scrambled Sobol sequence in L + 1 dimensions carries the Gaussian noise and the scores.
-    The coordinate of each group's largest score has its tails oversampled, with weights: errors
-    and capacities at high strength live there.
-    """
-    length, signals = task.length, task.signals
+    """Quasi-random points for attention: 2**log2_points in each class."""
+    u = bag_uniforms(task.length, log2_points, seed)
     parts = []
-    for label, prior in ((1.0, task.prior), (-1.0, 1 - task.prior)):
-        u = _bag_uniforms(length, log2_points, seed).copy()
-        noise = ndtri(u[:, 0])
-        heads = (1, 1 + signals) if label > 0 and signals < length else (1,)
-        weight = np.ones(len(u))
-        for j in heads:
-            u[:, j], slope = stretch_tails(u[:, j])
-            weight *= slope
-        u = np.clip(u, 1e-15, 1 - 1e-15)
-        if label > 0:
-            hit = descending_normals(u[:, 1 : 1 + signals]) + task.strength * cosine
-            scores = np.concatenate([hit, descending_normals(u[:, 1 + signals :])], axis=1)
-        else:
-            scores = descending_normals(u[:, 1:])
+    for label, prior, signals in ((1.0, task.prior, task.signals), (-1.0, 1 - task.prior, 0)):
+        weight, normals, hit, noise = ordered_scores(u, signals, task.length - signals)
+        scores = np.concatenate([hit + task.strength * cosine, noise], axis=1)
         k, c, rho = summarise(scores, sharpness, signals)
-        across = task.strength * np.sqrt(max(0.0, 1 - cosine**2)) * c * (label > 0)
-        parts.append((prior * weight / weight.sum(), np.full(len(u), label), k, across, rho, noise))
-    weight, label_column, along, across_column, rho_column, noise_column = (
-        np.concatenate(column) for column in zip(*parts, strict=True)
-    )
-    return FeaturePoints(weight, label_column, along, across_column, rho_column, noise_column)
+        across = task.strength * np.sqrt(max(0.0, 1 - cosine**2)) * c
+        weight = prior * weight / weight.sum()
+        parts.append((weight, np.full(len(u), label), k, across, rho, normals))
+    return FeaturePoints(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 @lru_cache(maxsize=64)

@@ -41,22 +41,19 @@ def oracle_error(
         separation = task.strength * task.signals / np.sqrt(task.length)
         return ErrorRate(_two_gaussians(separation, task.prior), 0.0, "closed form")
     if task.strength == 0:
-        return ErrorRate(min(task.prior, 1 - task.prior), 0.0, "closed form")
+        return ErrorRate(task.guess, 0.0, "closed form")
     sharpness, threshold = _best_rule(task)
-    errors = np.array(
-        [
-            _rule_error(task, _bags(task, log2_points, 1 + replicate), sharpness)(threshold)
-            for replicate in range(max(1, int(replicates)))
-        ]
-    )
-    spread = float(errors.std(ddof=1) / np.sqrt(len(errors))) if len(errors) > 1 else np.nan
-    details = {"sharpness": sharpness, "threshold": threshold}
+    errors = [
+        _rule(task, _bags(task, log2_points, 1 + replicate), sharpness)[0](threshold)
+        for replicate in range(max(1, int(replicates)))
+    ]
     scan, cut = scan_rule(task)
-    if task.signals == 1 and scan < errors.mean():
+    if task.signals == 1 and scan < np.mean(errors):
         details = {"sharpness": np.inf, "threshold": cut}
         return ErrorRate(scan, 1e-10, "hard maximum", details)
-    value = min(float(errors.mean()), task.prior, 1 - task.prior)
-    return ErrorRate(value, spread, "quasi-random", details)
+    return ErrorRate.of_draws(
+        errors, task.guess, "quasi-random", sharpness=sharpness, threshold=threshold
+    )
 
 
 def _best_rule(task: SparseTask) -> tuple[float, float]:
@@ -64,13 +61,8 @@ def _best_rule(task: SparseTask) -> tuple[float, float]:
     bags = _bags(task, SEARCH_LOG2_POINTS, 0)
 
     def best_threshold(tau: float) -> tuple[float, float]:
-        error = _rule_error(task, bags, tau)
-        low, high = _plausible_thresholds(bags, tau, task.strength)
-        cuts = np.linspace(low, high, 25)
-        start = int(np.argmin([error(cut) for cut in cuts]))
-        ends = cuts[max(start - 1, 0)], cuts[min(start + 1, len(cuts) - 1)]
-        found = minimize_scalar(error, bounds=ends, method="bounded", options={"xatol": 1e-4})
-        return float(found.fun), float(found.x)
+        error, (low, high) = _rule(task, bags, tau)
+        return _minimum(error, np.linspace(low, high, 25), xatol=1e-4)
 
     grid = [best_threshold(tau) for tau in SHARPNESS_GRID]
     best = int(np.argmin([value for value, _ in grid]))
@@ -86,6 +78,14 @@ def _best_rule(task: SparseTask) -> tuple[float, float]:
     return sharpness, best_threshold(sharpness)[1]
 
 
+def _minimum(error: Callable[[float], float], cuts: Array, **options: float) -> tuple[float, float]:
+    """Least error and its threshold, searched next to the best of `cuts`."""
+    start = int(np.argmin([error(cut) for cut in cuts]))
+    ends = cuts[max(start - 1, 0)], cuts[min(start + 1, len(cuts) - 1)]
+    found = minimize_scalar(error, bounds=ends, method="bounded", options=options)
+    return float(found.fun), float(found.x)
+
+
 def _two_gaussians(separation: float, prior: float) -> float:
     """Best error between N(0, 1) and N(separation, 1) at that prior of the second."""
     if separation == 0:
@@ -99,30 +99,22 @@ def _bags(task: SparseTask, log2_points: int, replicate: int) -> tuple[BagScores
     return hit, bag_scores(task.length, 0, log2_points, replicate)
 
 
-def _plausible_thresholds(
-    bags: tuple[BagScores, BagScores], tau: float, strength: float
-) -> tuple[float, float]:
-    """Thresholds between the noise's middle and well inside the signal."""
-    noise, _ = attention_score(bags[1], tau, 0.0)
-    hit, _ = attention_score(bags[0], tau, strength)
-    return float(np.quantile(noise, 0.02)), float(np.quantile(np.append(hit, noise), 0.995))
-
-
-def _rule_error(
+def _rule(
     task: SparseTask, bags: tuple[BagScores, BagScores], sharpness: float
-) -> Callable[[float], float]:
-    """The error against the threshold, a smooth function, at one sharpness."""
-    (hit, hit_width), (noise, noise_width) = (
-        attention_score(bag, sharpness, shift)
-        for bag, shift in zip(bags, (task.strength, 0.0), strict=True)
-    )
+) -> tuple[Callable[[float], float], Array]:
+    """The error against the threshold, a smooth function, at one sharpness; plausible thresholds.
+
+    These are between the noise's middle and well inside the signal.
+    """
+    hit, hit_width = attention_score(bags[0], sharpness, task.strength)
+    noise, noise_width = attention_score(bags[1], sharpness, 0.0)
 
     def error(cut: float) -> float:
         miss = bags[0].weight @ ndtr((cut - hit) / hit_width)
         alarm = bags[1].weight @ ndtr((noise - cut) / noise_width)
         return float(task.prior * miss + (1 - task.prior) * alarm)
 
-    return error
+    return error, np.array([np.quantile(noise, 0.02), np.quantile(np.append(hit, noise), 0.995)])
 
 
 def attention_score(bag: BagScores, sharpness: float, shift: float) -> tuple[Array, Array]:
@@ -182,12 +174,8 @@ def scan_rule(task: SparseTask) -> tuple[float, float]:
         miss = np.exp(noise * log_ndtr(cut) + signals * log_ndtr(cut - task.strength))
         return float(prior * miss + (1 - prior) * alarm)
 
-    cuts = np.linspace(-3, task.strength + 9, 400)
-    start = int(np.argmin([error(cut) for cut in cuts]))
-    found = minimize_scalar(
-        error, bounds=(cuts[max(start - 1, 0)], cuts[min(start + 1, 399)]), method="bounded"
-    )
-    return float(min(found.fun, prior, 1 - prior)), float(found.x)
+    least, cut = _minimum(error, np.linspace(-3, task.strength + 9, 400))
+    return min(least, task.guess), cut
 
 
 def strength_needed(

@@ -139,21 +139,20 @@ class SaddleSystem:
 
     def solve(self, start: Saddle, tolerance: float = 1e-8, max_steps: int = 150) -> Saddle:
         """Iterate to a residual below `tolerance` in (log W, log chi), from `start`."""
-        current = [start]
+        at = start
+
+        def inner(x: Array) -> Saddle:
+            nonlocal at
+            rest, chi = np.exp(x).tolist()
+            at = self.descend(replace(at, rest=rest, chi=chi))
+            return at
 
         def outer(x: Array) -> Array:
-            at = self.descend(
-                replace(current[0], rest=float(np.exp(x[0])), chi=float(np.exp(x[1])))
-            )
-            current[0] = at
-            return np.log(np.maximum(self.update(at), 1e-300))
+            return np.log(np.maximum(self.update(inner(x)), 1e-300))
 
-        found = fixed_point(
-            outer, np.log([start.rest, start.chi]), tolerance=tolerance, max_steps=max_steps
-        )
-        at = self.descend(
-            replace(current[0], rest=float(np.exp(found.x[0])), chi=float(np.exp(found.x[1])))
-        )
+        logs = np.log([start.rest, start.chi])
+        found = fixed_point(outer, logs, tolerance=tolerance, max_steps=max_steps)
+        inner(found.x)
         return replace(at, residual=found.residual, steps=found.steps, converged=found.converged)
 
 

@@ -21,7 +21,7 @@ from attnlimit.sparse.losses import as_loss
 from attnlimit.sparse.task import MODELS
 from attnlimit.sparse.train.fit import LinearReadout, fit_readout
 
-Blocks = Callable[[], Iterable[tuple[Array, Array]]]
+Blocks = Callable[[], Iterable[tuple[Array, NDArray[Any]]]]
 """Bags in blocks (X of shape (n, L, d), y), the same ones at every call: nothing is kept."""
 
 
@@ -75,15 +75,11 @@ def query_steps(
     """Take two gradient steps from zero, the first on (w, b), the second on q."""
     chosen = as_loss(loss)
     pull = chosen.initial_pull
-    count, labels, weights = 0, 0.0, None
-    for X, y in blocks():
-        count += len(y)
-        labels += float(y.sum())
-        total = y @ X.mean(axis=1)
-        weights = total if weights is None else weights + total
-    if weights is None:
+    sums = [(len(y), float(y.sum()), y @ X.mean(axis=1)) for X, y in blocks()]
+    if not sums:
         raise BadInput("there are no bags to train on.")
-    weights = lr_w * pull * weights / count
+    count, labels, total = (sum(parts) for parts in zip(*sums, strict=True))
+    weights = lr_w * pull * total / count
     bias = lr_b * pull * labels / count
     query = np.zeros_like(weights)
     for X, y in blocks():
@@ -93,6 +89,11 @@ def query_steps(
         pull_on_tokens = slope[:, None] * contrast / X.shape[1]
         query += pull_on_tokens.reshape(-1) @ X.reshape(-1, X.shape[2])
     return QuerySteps(-lr_q * beta / count * query, weights, bias)
+
+
+def misclassified(predict: Callable[[Array], Array], blocks: Blocks) -> float:
+    """Fraction of bags whose label is not the sign of their prediction."""
+    return float(np.mean(np.concatenate([y * predict(X) <= 0 for X, y in blocks()])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,11 +110,7 @@ class TrainedAttention:
 
     def error(self, blocks: Blocks) -> float:
         """Fraction of bags that are misclassified."""
-        wrong, count = 0, 0
-        for X, y in blocks():
-            wrong += int(np.sum(y * self(X) <= 0))
-            count += len(y)
-        return wrong / count
+        return misclassified(self, blocks)
 
 
 def train_attention(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from attnlimit.errors import NotConverged
 from attnlimit.sparse.law.features import check_query, feature_points
 from attnlimit.sparse.law.readout import FINE, LossLike
 from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.train.descent import Blocks, pool, pooled_bags, query_steps
+from attnlimit.sparse.train.descent import pool, pooled_bags, query_steps
 from attnlimit.sparse.train.fit import LinearReadout, fit_readout
 
 
@@ -31,16 +32,9 @@ class Measured:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each quantity: measured and stderr."""
-        return pd.DataFrame(
-            {
-                "quantity": list(self.mean),
-                "measured": list(self.mean.values()),
-                "stderr": list(self.stderr.values()),
-                "dim": self.dim,
-                "samples": self.samples,
-                "replicates": self.replicates,
-            }
-        )
+        table = pd.DataFrame({"measured": self.mean, "stderr": self.stderr})
+        sizes = {"dim": self.dim, "samples": self.samples, "replicates": self.replicates}
+        return table.rename_axis("quantity").reset_index().assign(**sizes)
 
     def __str__(self) -> str:
         lines = [f"{self.replicates} replicates, d = {self.dim}, n = {self.samples}"]
@@ -74,9 +68,17 @@ def sizes(alpha: float, dim: int, name: str = "alpha") -> tuple[int, int]:
     return dim, round(positive(alpha, name) * dim)
 
 
-def repeatable(task: SparseTask, n: int, dim: int, seed: int) -> Blocks:
-    """Bags that are drawn again, the same, at every pass: n x L x d is never in memory."""
-    return lambda: ((X, y.astype(float)) for X, y in task.batches(n, dim, seed))
+def stepped_query(
+    task: SparseTask, n: int, dim: int, rng: np.random.Generator, *steps: Any
+) -> tuple[Array, float, float]:
+    """Query after two gradient steps on n drawn bags, its norm and its cosine with the signal.
+
+    The bags are drawn again, the same, at every pass: n x L x d is never in memory.
+    """
+    seed = int(rng.integers(2**62))
+    query = query_steps(lambda: task.batches(n, dim, seed), *steps).query
+    norm = float(np.linalg.norm(query))
+    return query, norm, float(query @ task.direction(dim)) / norm
 
 
 def unit_query(task: SparseTask, dim: int, cosine: float) -> Array:
@@ -114,13 +116,14 @@ def simulate_readout(
     def draw(rng: np.random.Generator) -> dict[str, float]:
         bags = pooled_bags(task.batches(samples, dim, rng), model, query, sharpness)
         fitted = fit_readout(*bags, loss, ridge)
-        return {
-            "test_error": exact_test_error(task, fitted, model, query, cosine, sharpness, rng),
-            "train_loss": fitted.train_loss,
-            "train_error": fitted.train_error,
-        }
+        error = exact_test_error(task, fitted, model, query, cosine, sharpness, rng)
+        return {"test_error": error, **_training(fitted)}
 
     return replicate(draw, dim, samples, replicates, seed)
+
+
+def _training(fitted: LinearReadout) -> dict[str, float]:
+    return {"train_loss": fitted.train_loss, "train_error": fitted.train_error}
 
 
 def exact_test_error(
@@ -171,21 +174,14 @@ def simulate_protocol(
 ) -> Measured:
     """Run all four stages on drawn bags, query and readout on separate ones: `end_to_end`."""
     (dim, first), (_, second) = sizes(alpha0, dim, "alpha0"), sizes(alpha1, dim, "alpha1")
-    model, xi = "attention", task.direction(dim)
+    model, steps = "attention", (loss, lr_w, lr_b, lr_q, beta)
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
-        blocks = repeatable(task, first, dim, int(rng.integers(2**62)))
-        query = query_steps(blocks, loss, lr_w, lr_b, lr_q, beta).query
-        norm = float(np.linalg.norm(query))
-        unit, cosine = query / norm, float(query @ xi) / norm
+        query, norm, cosine = stepped_query(task, first, dim, rng, *steps)
         bags = pooled_bags(task.batches(second, dim, rng), model, query, beta)
         fitted = fit_readout(*bags, loss, ridge)
-        return {
-            "test_error": exact_test_error(task, fitted, model, unit, cosine, beta * norm, rng),
-            "train_loss": fitted.train_loss,
-            "train_error": fitted.train_error,
-            "cosine": cosine,
-        }
+        error = exact_test_error(task, fitted, model, query / norm, cosine, beta * norm, rng)
+        return {"test_error": error, **_training(fitted), "cosine": cosine}
 
     return replicate(draw, dim, second, replicates, seed)
 
@@ -205,13 +201,11 @@ def simulate_alignment(
 ) -> Measured:
     """Take the two gradient steps on round(alpha0 d) drawn bags: `query_alignment`, measured."""
     dim, samples = sizes(alpha0, dim, "alpha0")
-    xi = task.direction(dim)
+    steps = loss, lr_w, lr_b, lr_q, beta
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
-        blocks = repeatable(task, samples, dim, int(rng.integers(2**62)))
-        query = query_steps(blocks, loss, lr_w, lr_b, lr_q, beta).query
-        norm = float(np.linalg.norm(query))
-        return {"cosine": float(query @ xi) / norm, "norm": norm}
+        _, norm, cosine = stepped_query(task, samples, dim, rng, *steps)
+        return {"cosine": cosine, "norm": norm}
 
     return replicate(draw, dim, samples, replicates, seed)
 
@@ -254,8 +248,6 @@ def simulate_capacity(
 
     def draw(rng: np.random.Generator) -> dict[str, float]:
         X, y = task.sample(samples, dim, rng)
-        if abs(int(y.sum())) == samples:
-            return {"separable": 1.0}
         return {"separable": float(separable(pool(X, model, query, sharpness), y.astype(float)))}
 
     return replicate(draw, dim, samples, replicates, seed)
