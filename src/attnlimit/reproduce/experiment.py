@@ -60,8 +60,9 @@ class Experiment:
         raise NotImplementedError
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """Sentences under the table; by default how well predictions and measurements agree."""
-        return [agreement(curves)] if set(COMPARED) <= set(curves) else []
+        """Sentences under the table; by default how well what was measured agrees."""
+        compared = set(COMPARED) <= set(curves) and curves["measured"].notna().any()
+        return [agreement(curves)] if compared else []
 
     def split(self, shard: Shard) -> list[Shard]:
         """Cut a shard that found too little memory; by default it cannot be cut.

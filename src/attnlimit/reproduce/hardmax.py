@@ -11,7 +11,7 @@ from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
 from attnlimit.reproduce.drawn import DrawnExperiment, grid
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import pair, panel
+from attnlimit.reproduce.panels import pair, pairs, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory import best_temperature, hardmax_error, schedule_error
 from attnlimit.tokens import Cube, Gaussian, Sphere, Tokens
@@ -120,7 +120,7 @@ class Hardmax(DrawnExperiment):
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         panels, dim = [], config["schedule_dim"]
         for size, part in groups(where(curves, what="hardmax"), "dim"):
-            series = [one for name, here in groups(part, "tokens") for one in pair(here, "n", name)]
+            series = pairs(part, "tokens")
             panels.append(panel(f"best of n tokens, d = {size}", series, "error"))
         errors: list[Series] = []
         sharpness = []

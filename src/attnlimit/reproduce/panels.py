@@ -47,6 +47,17 @@ def pair(
     return [line, points(ordered, x, measured, stderr, group=colour)]
 
 
+def pairs(
+    rows: pd.DataFrame, by: str, x: str = "n", names: Mapping[Any, str] | None = None
+) -> list[Series]:
+    """Draw a pair for each value of a column, named after it, in its own colour."""
+    return [
+        one
+        for key, part in groups(rows, by)
+        for one in pair(part, x, names[key] if names else key, key)
+    ]
+
+
 def against(rows: pd.DataFrame, by: str, names: Mapping[Any, str]) -> list[Series]:
     """Draw measurements against predictions, coloured by a column, and where they are equal."""
     ends = np.array([rows["measured"].min() * 0.9, rows["measured"].max() * 1.1])

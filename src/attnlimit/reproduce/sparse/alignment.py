@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair
+from attnlimit.reproduce.panels import pair, panel
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.reproduce.sparse.rows import paired, seed_number, side_by_side
+from attnlimit.reproduce.sparse.rows import paired, shared, side_by_side, sizes
 from attnlimit.sparse import SparseTask, best_step_sizes, query_alignment, simulate_alignment
 
+SQUARE = {"task": [8, 2, 3.0, 0.5], "loss": "square"}
 SETTINGS = {
     "logistic, L 10, R 1, strength 5": {"task": [10, 1, 5.0, 0.5]},
     "logistic, L 10, R 1, strength 4, prior 0.3": {"task": [10, 1, 4.0, 0.3], "lr_b": 6.0},
-    "square, L 8, R 2, strength 3, small step": {
-        "task": [8, 2, 3.0, 0.5],
-        "loss": "square",
-        "lr_w": 0.5,
-    },
-    "square, L 8, R 2, strength 3, step too large": {
-        "task": [8, 2, 3.0, 0.5],
-        "loss": "square",
-        "lr_w": 5.0,
-    },
+    "square, L 8, R 2, strength 3, small step": {**SQUARE, "lr_w": 0.5},
+    "square, L 8, R 2, strength 3, step too large": {**SQUARE, "lr_w": 5.0},
 }
 X_LABEL = "bags per dimension, alpha0 = n0/d"
 
@@ -40,7 +35,6 @@ class QueryAlignment(Experiment):
     title = "Sparse tokens: cosine of the query after two gradient steps, and the 1 - C/alpha0 law"
 
     def config(self, paper: bool) -> Config:
-        """Four settings, the last with a step that turns the query away."""
         return {
             "settings": SETTINGS,
             "best": False,
@@ -51,8 +45,7 @@ class QueryAlignment(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for each setting and alpha0, and one for the line of each setting."""
-        common = {name: config[name] for name in ("best", "dim", "replicates")}
+        common = shared(config, "settings", "alphas", "lines")
         settings = [{"name": k, "setting": v, **common} for k, v in config["settings"].items()]
         points = [{**one, "alphas": [alpha]} for one in settings for alpha in config["alphas"]]
         grid = np.geomspace(0.25, 64, config["lines"]).tolist()
@@ -69,15 +62,15 @@ class QueryAlignment(Experiment):
                 chosen = best_step_sizes(task, alpha0, loss, beta=beta, dim=dim or None)
                 options |= {"lr_w": chosen.lr_w, "lr_b": chosen.lr_b}
             found = query_alignment(task, alpha0, **options)
-            sizes = {"replicates": shard["replicates"], "seed": seed_number(seed)}
-            drawn = simulate_alignment(task, alpha0, **options, dim=dim, **sizes) if dim else None
+            drawn = (
+                simulate_alignment(task, alpha0, **options, **sizes(shard, seed)) if dim else None
+            )
             labels = {"setting": shard["name"], "alpha0": alpha0, "sharpness": found.sharpness}
             labels |= {"lr_w": found.lr_w, "lr_b": found.lr_b, "constant": found.constant}
             frames.append(paired(labels, {"cosine": found.cosine, "norm": found.norm}, drawn))
         return pd.concat(frames)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """The cosine, and its distance from one against the law C/alpha0."""
         cosines, gaps = [], []
         for name, part in groups(where(curves, quantity="cosine"), "setting"):
             cosines += pair(part, "alpha0", None, name)
@@ -86,17 +79,13 @@ class QueryAlignment(Experiment):
             large = part[part["alpha0"] >= 1].sort_values("alpha0")
             law = large["constant"] / large["alpha0"]
             gaps.append(Series(large["alpha0"], law, "dotted", None, name))
-        left = Panel(
-            "cosine with the signal",
-            X_LABEL,
-            "cosine",
-            tuple(cosines),
-            y_scale="linear",
-            y_limits=(-1.05, 1.05),
-        )
+        axes: dict[str, Any] = {"y_scale": "linear", "y_limits": (-1.05, 1.05)}
         return FigureSpec(
             "Two gradient steps align the query with the signal",
-            (left, Panel("distance from perfect", X_LABEL, "1 - |cosine|", tuple(gaps))),
+            (
+                panel("cosine with the signal", cosines, "cosine", X_LABEL, **axes),
+                panel("distance from perfect", gaps, "1 - |cosine|", X_LABEL),
+            ),
             caption=(
                 "Lines: exact limit; dotted: C/alpha0; points: two steps taken on drawn bags at "
                 f"d = {config['dim']}, {config['replicates']} replicates. A first step that is too "
@@ -105,17 +94,15 @@ class QueryAlignment(Experiment):
         )
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Predicted and measured cosine and norm."""
         asked = curves[curves["alpha0"].isin(config["alphas"])]
-        keys = ("setting", "alpha0", "lr_w", "lr_b", "constant", "sharpness")
-        return side_by_side(asked, *keys)
+        return side_by_side(asked, "setting", "alpha0", "lr_w", "lr_b", "constant", "sharpness")
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """How well theory and simulation agree, and whether the steps go astray."""
         said = [agreement(where(curves, quantity=q), q) for q in ("cosine", "norm")]
         away = curves[(curves["quantity"] == "cosine") & (curves["predicted"] < 0)]["setting"]
         turned = [
-            f"{name}: these steps turn the query away from the signal." for name in away.unique()
+            f"{one}: these steps turn the query away from the signal." for one in away.unique()
         ]
         return (said if config["dim"] else []) + turned
 

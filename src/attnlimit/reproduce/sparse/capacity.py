@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import points
+from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.reproduce.sparse.rows import NAMES, paired, seed_number
-from attnlimit.sparse import SparseTask, capacity, simulate_capacity
+from attnlimit.reproduce.sparse.rows import NAMES, paired, shared, sizes, task_of
+from attnlimit.sparse import capacity, simulate_capacity
 
 
 class SeparableBags(Experiment):
@@ -23,7 +23,6 @@ class SeparableBags(Experiment):
     title = "Sparse tokens: how many bags are separable, against linear programs"
 
     def config(self, paper: bool) -> Config:
-        """Thirteen strengths, one of them checked at seven ratios of n to the capacity."""
         dims = (200, 200, 40) if paper else (80, 80, 20)
         return {
             "length": 6,
@@ -39,10 +38,7 @@ class SeparableBags(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for the line of each classifier, one for each simulated ratio."""
-        own = ("strengths", "checked", "dims", "ratios", "seed")
-        base = {k: v for k, v in config.items() if k not in own}
-        dims = config["dims"]
+        base, dims = shared(config, "strengths", "checked", "dims", "ratios"), config["dims"]
         lines = [{**base, "model": m, "strengths": config["strengths"], "dim": 0} for m in dims]
         checks = [
             {**base, "model": model, "strengths": [strength], "dim": dim, "ratio": ratio}
@@ -56,22 +52,21 @@ class SeparableBags(Experiment):
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Capacity at every strength, or the separable fraction at a ratio of it."""
         query = {"cosine": shard["cosine"], "sharpness": shard["sharpness"]}
-        model, dim, frames = shard["model"], shard["dim"], []
+        model, frames = shard["model"], []
         for strength in shard["strengths"]:
-            task = SparseTask(shard["length"], shard["signals"], strength, shard["prior"])
+            task = task_of({**shard, "strength": strength})
             star = capacity(task, model, **query).value
             predicted, drawn, ratio = {"capacity": star}, None, shard.get("ratio", np.nan)
-            if dim:
+            if shard["dim"]:
                 # in the limit: all separable below the capacity, none above
                 predicted["separable"] = float(np.heaviside(1 - ratio, 0.5))
-                sizes = {"replicates": shard["replicates"], "seed": seed_number(seed)}
-                drawn = simulate_capacity(task, ratio * star, model, **query, dim=dim, **sizes)
+                alpha = ratio * star
+                drawn = simulate_capacity(task, alpha, model, **query, **sizes(shard, seed))
             labels = {"model": model, "strength": strength, "ratio": ratio}
             frames.append(paired(labels, predicted, drawn))
         return pd.concat(frames)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Capacity against strength; separable fraction against alpha over alpha*."""
         lines, checks = [], []
         stars = where(curves, quantity="capacity").sort_values("strength", kind="stable")
         for model, line in groups(stars, "model"):
@@ -79,22 +74,13 @@ class SeparableBags(Experiment):
         for (model, _), dots in groups(where(curves, quantity="separable"), "model", "strength"):
             checks.append(points(dots, "ratio", group=model))
             checks.append(Series(dots["ratio"], dots["measured"], "dotted", None, model))
-        panels = [
-            Panel("capacity", "signal strength", "alpha* = n/d", tuple(lines), "linear"),
-        ]
+        panels = [panel("capacity", lines, "alpha* = n/d", "signal strength", x_scale="linear")]
         if checks:
             ends = min(config["ratios"]), 1.0, 1.0, max(config["ratios"])
             step = Series(ends, [1.0, 1.0, 0.0, 0.0], "dashed", "limit", "limit")
-            panels.append(
-                Panel(
-                    f"linear programs at strength {', '.join(f'{s:g}' for s in config['checked'])}",
-                    "n over capacity",
-                    "separable fraction of draws",
-                    (*checks, step),
-                    "linear",
-                    "linear",
-                )
-            )
+            title = f"linear programs at strength {', '.join(f'{s:g}' for s in config['checked'])}"
+            axes = {"y": "separable fraction of draws", "x": "n over capacity", **LINEAR}
+            panels.append(panel(title, [*checks, step], **axes))
         drawn = ", ".join(f"{dim} ({NAMES[model]})" for model, dim in config["dims"].items())
         caption = (
             f"L = {config['length']}, R = {config['signals']}, prior {config['prior']:g}; query "
@@ -104,7 +90,6 @@ class SeparableBags(Experiment):
         return FigureSpec("How many bags can be separated", tuple(panels), caption=caption)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Capacities; separable fractions, and where half of the draws are separable."""
         rows = []
         for (model, strength), part in groups(curves, "model", "strength"):
             dots = where(part, quantity="separable")

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import LINEAR, panel
 from attnlimit.reproduce.rows import where
-from attnlimit.reproduce.sparse.rows import paired, seed_number
+from attnlimit.reproduce.sparse.rows import paired, sizes
 from attnlimit.sparse import SparseTask, readout, simulate_readout
 
 SETTINGS: list[dict[str, Any]] = [
@@ -43,7 +44,6 @@ class TheoryCheck(Experiment):
     title = "Sparse tokens: theory against trained classifiers on 14 settings, at two sizes"
 
     def config(self, paper: bool) -> Config:
-        """Return fourteen settings at two sizes."""
         return {
             "settings": SETTINGS,
             "dims": [250, 1000] if paper else [75, 300],
@@ -51,9 +51,8 @@ class TheoryCheck(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for each setting and size."""
         return [
-            {**setting, "setting": index, "dim": d, "count": r}
+            {**setting, "setting": index, "dim": d, "replicates": r}
             for index, setting in enumerate(config["settings"])
             for d, r in zip(config["dims"], config["replicates"], strict=True)
         ]
@@ -61,9 +60,8 @@ class TheoryCheck(Experiment):
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Test error and training loss, predicted beside measured."""
         task, alpha, options = SparseTask(*shard["task"]), shard["alpha"], shard["options"]
-        sizes = {"dim": shard["dim"], "replicates": shard["count"], "seed": seed_number(seed)}
         found = readout(task, alpha, **options)
-        drawn = simulate_readout(task, alpha, **options, **sizes)
+        drawn = simulate_readout(task, alpha, **options, **sizes(shard, seed))
         name = (
             f"{found.model}, {found.loss}, L {task.length}, R {task.signals}, "
             f"strength {task.strength:g}, prior {task.prior:g}, alpha {alpha:g}, "
@@ -75,7 +73,6 @@ class TheoryCheck(Experiment):
         return paired(labels, {name: getattr(found, name) for name in QUANTITIES}, drawn)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Differences from theory in standard errors, at the larger size."""
         both = extrapolated(config, curves)
         panels = []
         for quantity, label in QUANTITIES.items():
@@ -88,24 +85,15 @@ class TheoryCheck(Experiment):
                 Series(ends, [0, 0], "line", None, "zero"),
                 *(Series(ends, [z, z], "dotted", None, "zero") for z in (3, -3)),
             )
-            y_label = "measured minus predicted, in standard errors"
-            panels.append(
-                Panel(label, "setting", y_label, series, "linear", "linear", y_limits=(-5, 5))
-            )
+            y = "measured minus predicted, in standard errors"
+            panels.append(panel(label, series, y, "setting", **LINEAR, y_limits=(-5, 5)))
         return FigureSpec("Theory against trained classifiers, setting by setting", tuple(panels))
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Predicted, measured at the larger size, and both differences in standard errors."""
-        columns = {
-            "name": "setting",
-            "quantity": "quantity",
-            "predicted": "predicted",
-            "measured_large": "measured",
-            "stderr_large": "+-",
-            "z_large": "z",
-            "z_limit": "z extrapolated",
-        }
-        return extrapolated(config, curves)[list(columns)].rename(columns=columns)
+        large = {"measured_large": "measured", "stderr_large": "+-", "z_large": "z"}
+        named = {"name": "setting", **large, "z_limit": "z extrapolated"}
+        columns = ["name", "quantity", "predicted", *large, "z_limit"]
+        return extrapolated(config, curves)[columns].rename(columns=named)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """How many comparisons pass, how the differences are spread, and whether they lean."""

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel
+from attnlimit.report.spec import FigureSpec
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair
-from attnlimit.reproduce.rows import groups, where
-from attnlimit.reproduce.sparse.rows import BAGS, NAMES, paired, seed_number, side_by_side
+from attnlimit.reproduce.panels import pairs, panel
+from attnlimit.reproduce.rows import where
+from attnlimit.reproduce.sparse.rows import BAGS, NAMES, paired, shared, side_by_side, sizes
 from attnlimit.sparse import (
     SparseTask,
     learning_curve,
@@ -34,7 +34,6 @@ class LearningCurves(Experiment):
     title = "Sparse tokens: test and training error against the number of bags, three classifiers"
 
     def config(self, paper: bool) -> Config:
-        """Return the setting of the paper's learning curves."""
         return {
             "task": {"length": 10, "signals": 1, "strength": 5.0, "prior": 0.5},
             "models": list(NAMES),
@@ -50,9 +49,7 @@ class LearningCurves(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for the line of each model, one for each point to draw."""
-        own = ("models", "alphas", "lines", "seed")
-        common = {k: v for k, v in config.items() if k not in own}
+        common = shared(config, "models", "alphas", "lines")
         alphas = grid = config["alphas"]
         if config["lines"]:
             grid = np.geomspace(min(alphas) / 2, 2 * max(alphas), config["lines"]).tolist()
@@ -66,44 +63,33 @@ class LearningCurves(Experiment):
         task, model = SparseTask(**shard["task"]), shard["model"]
         how: dict[str, Any] = {"loss": shard["loss"], "ridge": shard["ridge"]}
         query = {"cosine": shard["cosine"], "sharpness": shard["sharpness"]}
-        steps = None
+        lr_q = None
         if shard["cosine"] is None:
             steps = query_alignment(task, shard["alpha0"], shard["loss"])
-            query["cosine"] = steps.cosine
-        drawn = None
-        frames = []
+            query["cosine"], lr_q = steps.cosine, shard["sharpness"] / steps.sharpness
+        drawn, frames, many = None, [], sizes(shard, seed)
         for found in learning_curve(task, shard["alphas"], model, **query, **how):
-            if shard["dim"]:
-                sizes = {"replicates": shard["replicates"], "seed": seed_number(seed)}
-                sizes["dim"] = shard["dim"]
-                if model == "attention" and steps is not None:
-                    lr_q = shard["sharpness"] / steps.sharpness
-                    drawn = simulate_protocol(
-                        task, shard["alpha0"], found.alpha, lr_q=lr_q, **how, **sizes
-                    )
-                else:
-                    drawn = simulate_readout(task, found.alpha, model, **query, **how, **sizes)
+            if shard["dim"] and lr_q is not None and model == "attention":
+                drawn = simulate_protocol(
+                    task, shard["alpha0"], found.alpha, lr_q=lr_q, **how, **many
+                )
+            elif shard["dim"]:
+                drawn = simulate_readout(task, found.alpha, model, **query, **how, **many)
             predicted = {name: getattr(found, name) for name in QUANTITIES}
             frames.append(paired({"model": model, "alpha": found.alpha}, predicted, drawn))
         return pd.concat(frames)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Test error and training loss; lines are theory, points are trained on drawn bags."""
         panels = []
         for quantity, label in (("test_error", "test error"), ("train_loss", "training loss")):
             rows = where(curves, quantity=quantity)
             positive = quantity == "train_loss" and (rows["predicted"] > 0).all()
-            series = [
-                one
-                for model, part in groups(rows, "model")
-                for one in pair(part, "alpha", NAMES[model], model)
-            ]
             scale = "log" if positive else "linear"
-            panels.append(Panel(label, BAGS, label, tuple(series), y_scale=scale))
+            series = pairs(rows, "model", "alpha", NAMES)
+            panels.append(panel(label, series, label, BAGS, y_scale=scale))
         return FigureSpec("What more labelled bags buy", tuple(panels), caption=_caption(config))
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Predicted and measured errors at every simulated point."""
         return side_by_side(curves, "model", "alpha")
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:

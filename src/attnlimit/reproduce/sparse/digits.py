@@ -17,7 +17,6 @@ class Digits(PlannedBags):
     heading = "Bags of ten handwritten digits, one of them the signal"
 
     def config(self, paper: bool) -> Config:
-        """Three digits as the rare signal, one in a bag of ten."""
         return {
             "digits": [0, 6, 9],
             "length": 10,

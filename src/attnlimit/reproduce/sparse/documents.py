@@ -19,7 +19,6 @@ class Documents(PlannedBags):
     heading = "Bags of ten Wikipedia sentences, one of them from the article that is the signal"
 
     def config(self, paper: bool) -> Config:
-        """Three Wikipedia articles as the rare signal, one sentence in ten."""
         from attnlimit.models.load.bundled import BUNDLED
 
         return {
@@ -40,14 +39,8 @@ class Documents(PlannedBags):
 
     def source(self, shard: Shard) -> BagSource:
         """Bags of a shard's article."""
-        return document_bags(
-            shard["article"],
-            shard["length"],
-            shard["signals"],
-            background=shard["background"],
-            per_article=shard["per_article"],
-            model=shard["model"],
-        )
+        asked = ("article", "length", "signals", "background", "per_article", "model")
+        return document_bags(**{name: shard[name] for name in asked})
 
 
 EXPERIMENT = Documents()

@@ -25,8 +25,13 @@ BLOCK = 2_000_000
 
 def drawn_error(
     task: SparseTask, rule: str, draws: int, rng: np.random.Generator
-) -> tuple[float, float]:
-    """Error on `draws` drawn bags of each class, weighted by the prior, and its standard error."""
+) -> dict[str, float]:
+    """Error on `draws` drawn bags of each class, weighted by the prior, and its standard error.
+
+    Without draws, or for a rule that is not applied, both are NaN.
+    """
+    if not draws or rule not in DRAWN:
+        return {"measured": np.nan, "stderr": np.nan}
     found = oracle_error(task) if rule == "attention" else None
     wrong = np.zeros(2)
     block = max(1, BLOCK // task.length)
@@ -38,7 +43,7 @@ def drawn_error(
             wrong[label] += np.sum((score > 0) != bool(label))
     rates, weights = wrong / draws, np.array([1 - task.prior, task.prior])
     stderr = np.sqrt(np.sum(weights**2 * rates * (1 - rates) / draws))
-    return float(weights @ rates), float(stderr)
+    return {"measured": float(weights @ rates), "stderr": float(stderr)}
 
 
 def _score(x: Array, task: SparseTask, best: Mapping[str, float], rule: str) -> Array:

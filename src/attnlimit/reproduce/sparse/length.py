@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair
+from attnlimit.reproduce.panels import pair, panel
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.reproduce.sparse.rows import paired, seed_number, side_by_side
+from attnlimit.reproduce.sparse.rows import paired, shared, side_by_side, sizes
 from attnlimit.sparse import SparseTask, fit_readout, oracle_error, readout, transfer_error
 from attnlimit.sparse.train.descent import pooled_bags
 from attnlimit.sparse.train.simulate import exact_test_error, replicate, unit_query
@@ -25,7 +25,6 @@ class OtherLengths(Experiment):
     title = "Sparse tokens: trained at one length, tested at another"
 
     def config(self, paper: bool) -> Config:
-        """Train at L = 10; test from L = 2 to 640."""
         return {
             "task": {"length": 10, "signals": 1, "strength": 5.0, "prior": 0.5},
             "alpha": 4.0,
@@ -38,8 +37,7 @@ class OtherLengths(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for each sharpness."""
-        rest = {k: v for k, v in config.items() if k not in ("sharpnesses", "seed")}
+        rest = shared(config, "sharpnesses")
         return [{**rest, "sharpness": tau} for tau in config["sharpnesses"]]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
@@ -60,7 +58,7 @@ class OtherLengths(Experiment):
                 for name, other in others.items()
             }
 
-        drawn = replicate(draw, dim, bags, shard["replicates"], seed_number(seed))
+        drawn = replicate(draw, samples=bags, **sizes(shard, seed))
         predicted = {name: transfer_error(trained, other) for name, other in others.items()}
         frame = paired({"sharpness": shard["sharpness"]}, predicted, drawn)
         floors = [oracle_error(other, model, replicates=2).value for other in others.values()]
@@ -69,7 +67,6 @@ class OtherLengths(Experiment):
         )
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Error against the length of the test bags, one line for each sharpness."""
         series = []
         for tau, part in groups(curves, "sharpness"):
             name = f"attention, sharpness {tau:g}" if tau else "mean pooling"
@@ -77,24 +74,17 @@ class OtherLengths(Experiment):
         best = where(curves, sharpness=max(config["sharpnesses"]))
         floor = "attention oracle at that length"
         series.append(Series(best["length"], best["oracle"], "dotted", floor, "oracle"))
-        panel = Panel(
-            "test error",
-            "tokens in a test bag",
-            "test error",
-            tuple(series),
-            y_scale="linear",
-            y_limits=(0.0, 0.52),
-        )
+        axes: dict[str, Any] = {"y_scale": "linear", "y_limits": (0.0, 0.52)}
+        only = panel("test error", series, "test error", "tokens in a test bag", **axes)
         caption = (
             f"Strength {config['task']['strength']:g}, alpha {config['alpha']:g}, query cosine "
             f"{config['cosine']:g}; query, readout and bias stay as trained. Lines: exact limit; "
             f"points: d = {config['dim']}, {config['replicates']} replicates."
         )
         title = f"Trained on bags of {config['task']['length']}, tested on other lengths"
-        return FigureSpec(title, (panel,), columns=1, caption=caption)
+        return FigureSpec(title, (only,), columns=1, caption=caption)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Predicted and measured error by length and sharpness."""
         named = curves.assign(quantity=curves["sharpness"].map(lambda tau: f"tau {tau:g}"))
         floor = curves.groupby("length")["oracle"].last()
         return side_by_side(named, "length").join(floor, on="length")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel
+from attnlimit.report.spec import FigureSpec
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair
+from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.sparse.known_signal import DRAWN, RULES, drawn_error
-from attnlimit.reproduce.sparse.rows import side_by_side
-from attnlimit.sparse import SparseTask, bayes_error, oracle_error
+from attnlimit.reproduce.sparse.rows import shared, side_by_side, task_of
+from attnlimit.sparse import bayes_error, oracle_error
 
 
 class KnownSignal(Experiment):
@@ -21,7 +21,6 @@ class KnownSignal(Experiment):
     title = "Sparse tokens: errors with the signal known, against its strength"
 
     def config(self, paper: bool) -> Config:
-        """Strengths from hopeless to easy."""
         return {
             "length": 10,
             "signals": 1,
@@ -31,42 +30,31 @@ class KnownSignal(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for each strength."""
-        base = {k: v for k, v in config.items() if k not in ("strengths", "seed")}
+        base = shared(config, "strengths")
         return [{**base, "strength": strength} for strength in config["strengths"]]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Each rule's error, and the one it makes on drawn bags."""
-        task = SparseTask(shard["length"], shard["signals"], shard["strength"], shard["prior"])
-        rng = np.random.default_rng(seed)
+        task, rng = task_of(shard), np.random.default_rng(seed)
         rows = []
         for rule in DRAWN:
             found = bayes_error(task) if rule == "bayes" else oracle_error(task, rule)
-            drawn = (
-                drawn_error(task, rule, shard["draws"], rng) if shard["draws"] else (np.nan,) * 2
-            )
             row = {"strength": task.strength, "quantity": rule, "predicted": found.value}
-            row |= {"measured": drawn[0], "stderr": drawn[1]}
-            rows.append(row | {"numerical_error": found.numerical_error, "method": found.method})
-            rows[-1]["sharpness"] = found.details.get("sharpness", np.nan)
+            row |= drawn_error(task, rule, shard["draws"], rng)
+            row |= {"numerical_error": found.numerical_error, "method": found.method}
+            rows.append(row | {"sharpness": found.details.get("sharpness", np.nan)})
         return pd.DataFrame(rows)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """One line for each rule."""
-        series = [
-            one
-            for rule, part in groups(curves, "quantity")
-            for one in pair(part, "strength", RULES[rule], rule)
-        ]
-        panel = Panel("error", "signal strength", "error", tuple(series), "linear", "log")
+        series = pairs(curves, "quantity", "strength", RULES)
+        only = panel("error", series, "error", "signal strength", x_scale="linear")
         caption = (
             f"L = {config['length']}, R = {config['signals']}, prior {config['prior']:g}. Lines: "
             f"exact; points: {config['draws']} drawn bags of each class."
         )
-        return FigureSpec("When the signal is known", (panel,), columns=1, caption=caption)
+        return FigureSpec("When the signal is known", (only,), columns=1, caption=caption)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Errors by strength, attention's best sharpness, and how exact they are."""
         table = side_by_side(curves, "strength").set_index("strength")
         for rule, part in groups(curves, "quantity"):
             indexed = part.set_index("strength")
@@ -74,10 +62,6 @@ class KnownSignal(Experiment):
             if rule == "attention":
                 table["attention sharpness"] = indexed["sharpness"]
         return table.reset_index().rename(columns=lambda name: name.replace("pooled", "linear"))
-
-    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """How well drawn bags agree."""
-        return super().remarks(config, curves) if config["draws"] else []
 
 
 EXPERIMENT = KnownSignal()

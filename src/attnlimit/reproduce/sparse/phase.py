@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import panel
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.reproduce.sparse.rows import NAMES, paired, seed_number, side_by_side
-from attnlimit.sparse import SparseTask, best_split, readout, simulate_protocol, simulate_readout
+from attnlimit.reproduce.sparse.rows import NAMES, paired, shared, side_by_side, sizes, task_of
+from attnlimit.sparse import best_split, readout, simulate_protocol, simulate_readout
 
 HOPELESS = 0.45
 """Where the least error is above this nobody wins."""
@@ -24,7 +25,6 @@ class WhoWins(Experiment):
     title = "Sparse tokens: who wins where, in strength and number of bags"
 
     def config(self, paper: bool) -> Config:
-        """A grid of 12 x 12 or 8 x 8 points and six that are trained on drawn bags."""
         size = 12 if paper else 8
         return {
             "length": 10,
@@ -40,40 +40,33 @@ class WhoWins(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for each strength, one for each checked point."""
-        own = ("strengths", "alphas", "checked", "seed")
-        base = {k: v for k, v in config.items() if k not in own}
-        alphas = config["alphas"]
+        base, alphas = shared(config, "strengths", "alphas", "checked"), config["alphas"]
         lines = [{**base, "strength": s, "alphas": alphas, "dim": 0} for s in config["strengths"]]
         points = [{**base, "strength": s, "alphas": [a]} for s, a in config["checked"]]
         return lines + points if config["dim"] else lines
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Error of each classifier at each alpha, the query's bags counted in."""
-        task = SparseTask(shard["length"], shard["signals"], shard["strength"], shard["prior"])
+        task, dim, many = task_of(shard), shard["dim"], sizes(shard, seed)
         how: dict[str, Any] = {"loss": shard["loss"], "ridge": shard["ridge"]}
-        dim = shard["dim"]
-        sizes = {"dim": dim, "replicates": shard["replicates"], "seed": seed_number(seed)}
         drawn, frames = None, []
         for alpha in shard["alphas"]:
-            labels = {"strength": task.strength, "alpha": alpha, "model": "attention"}
             split = best_split(task, alpha, dim=dim or None, **how)
+            steps = {name: getattr(split.alignment, name) for name in ("lr_w", "lr_b", "lr_q")}
             if dim:
-                a = split.alignment
-                steps: dict[str, Any] = {"lr_w": a.lr_w, "lr_b": a.lr_b, "lr_q": a.lr_q}
-                drawn = simulate_protocol(task, split.alpha0, split.alpha1, **steps, **how, **sizes)
+                drawn = simulate_protocol(task, split.alpha0, split.alpha1, **steps, **how, **many)
+            labels = {"strength": task.strength, "alpha": alpha, "model": "attention"}
             labels["split"] = split.fraction
             frames.append(paired(labels, {"test_error": split.test_error}, drawn))
             for model in ("pooled", "vectorized"):
                 predicted = {"test_error": readout(task, alpha, model, **how).test_error}
                 if dim:
-                    drawn = simulate_readout(task, alpha, model, **how, **sizes)
+                    drawn = simulate_readout(task, alpha, model, **how, **many)
                 labels |= {"model": model, "split": np.nan}
                 frames.append(paired(labels, predicted, drawn))
         return pd.concat(frames)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """The winner at each point, and error against strength at two sample sizes."""
         won = winners(curves)
         lost = won["least_error"] > HOPELESS
         named = (
@@ -92,19 +85,14 @@ class WhoWins(Experiment):
             for model, part in groups(where(_grid(curves), alpha=alpha), "model"):
                 label = f"{NAMES[model]}, alpha {alpha:.3g}"
                 lines.append(Series(part["strength"], part["predicted"], style, label, model))
-        x_label = "signal strength"
+        axes = {"x": "signal strength", "x_scale": "linear"}
+        limits = 0.6 * alphas[0], 8 * alphas[-1]
+        bags = "labelled bags per dimension, alpha"
         return FigureSpec(
             "Who wins where",
             (
-                Panel(
-                    "least test error",
-                    x_label,
-                    "labelled bags per dimension, alpha",
-                    tuple(series),
-                    "linear",
-                    y_limits=(0.6 * alphas[0], 8 * alphas[-1]),
-                ),
-                Panel("test error", x_label, "test error", tuple(lines), "linear"),
+                panel("least test error", series, bags, **axes, y_limits=limits),
+                panel("test error", lines, "test error", **axes),
             ),
             caption=(
                 f"L = {config['length']}, R = {config['signals']}, ridge {config['ridge']:g}; "
@@ -114,7 +102,6 @@ class WhoWins(Experiment):
         )
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Errors at the checked points, or on the whole grid, and who has the least."""
         keys = ["strength", "alpha"]
         table = side_by_side(curves.assign(quantity=curves["model"]), *keys)
         share = where(curves, model="attention").drop_duplicates(keys).set_index(keys)["split"]
@@ -125,8 +112,7 @@ class WhoWins(Experiment):
         """Agreement, and how often each wins."""
         shares = winners(curves)["winner"].value_counts(normalize=True)
         said = ", ".join(f"{NAMES[str(m)]} {share:.0%}" for m, share in shares.items())
-        agreed = super().remarks(config, curves) if config["dim"] else []
-        return [*agreed, f"least predicted error on the grid: {said}."]
+        return [*super().remarks(config, curves), f"least predicted error on the grid: {said}."]
 
 
 def _grid(curves: pd.DataFrame) -> pd.DataFrame:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel
+from attnlimit.report.spec import FigureSpec
+from attnlimit.reproduce.compare import COMPARED
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair
+from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import groups, where
+from attnlimit.reproduce.sparse.rows import shared
 from attnlimit.sparse import measure_plan, plan_bags
 from attnlimit.sparse.bags.source import BagSource
 
@@ -31,9 +35,8 @@ class PlannedBags(Experiment):
         raise NotImplementedError
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for each signal."""
         many = f"{self.signal}s"
-        rest = {k: v for k, v in config.items() if k not in (many, "seed")}
+        rest = shared(config, many)
         return [{**rest, self.signal: value} for value in config[many]]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
@@ -41,13 +44,9 @@ class PlannedBags(Experiment):
         bags = self.source(shard)
         rng = np.random.default_rng(seed)
         plan = plan_bags(bags.draw(shard["pilot"], rng), shard["budgets"], max_dim=shard["max_dim"])
-        frame = measure_plan(
-            plan,
-            bags.draw,
-            bags.draw_tests(shard["test_bags"], rng),
-            replicates=shard["replicates"],
-            seed=int(seed.generate_state(1)[0]),
-        )
+        tests = bags.draw_tests(shard["test_bags"], rng)
+        many = {"replicates": shard["replicates"], "seed": int(seed.generate_state(1)[0])}
+        frame = measure_plan(plan, bags.draw, tests, **many)
         failed = [check.assumption for check in plan.estimate.checks if not check.holds]
         held_out = plan.estimate.checks[-1]
         frame[self.signal] = shard[self.signal]
@@ -61,9 +60,15 @@ class PlannedBags(Experiment):
         )
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """One panel for each test set and signal."""
+        axes: dict[str, Any] = {"y_scale": "linear", "y_limits": (0.0, 0.5)}
         panels = [
-            _panel(part, f"{self.signal} {value}, {test}")
+            panel(
+                f"{self.signal} {value}, {test}",
+                pairs(part, "pooling", "bags"),
+                "test error",
+                "labelled bags",
+                **axes,
+            )
             for test, rows in groups(curves, "test")
             for value, part in groups(rows, self.signal)
         ]
@@ -79,29 +84,13 @@ class PlannedBags(Experiment):
         )
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Predicted and measured errors."""
-        columns = [self.signal, "test", "bags", "pooling", "predicted", "measured", "stderr"]
-        return curves[columns]
+        return curves[[self.signal, "test", "bags", "pooling", *COMPARED]]
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """What the plans were worth."""
         return [
             _remark(part, f"{self.signal} {value}") for value, part in groups(curves, self.signal)
         ]
-
-
-def _panel(part: pd.DataFrame, title: str) -> Panel:
-    series = [
-        one for pooling, rows in groups(part, "pooling") for one in pair(rows, "bags", pooling)
-    ]
-    return Panel(
-        title,
-        "labelled bags",
-        "test error",
-        tuple(series),
-        y_scale="linear",
-        y_limits=(0.0, 0.5),
-    )
 
 
 def _remark(part: pd.DataFrame, name: str) -> str:

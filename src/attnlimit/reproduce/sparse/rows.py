@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnlimit.reproduce.compare import COMPARED
+from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.rows import groups
+from attnlimit.sparse import SparseTask
 from attnlimit.sparse.train.simulate import Measured
 
 NAMES = {"attention": "attention", "pooled": "mean pooling", "vectorized": "all tokens"}
@@ -15,27 +18,30 @@ NAMES = {"attention": "attention", "pooled": "mean pooling", "vectorized": "all 
 BAGS = "bags per dimension, alpha = n/d"
 
 
-def seed_number(seed: np.random.SeedSequence) -> int:
-    """Return a whole number that stands for `seed`."""
-    return int(seed.generate_state(1, np.uint64)[0])
+def shared(config: Config, *own: str) -> Shard:
+    """Return the settings that every shard has: all but its `own`, and the seed."""
+    return {name: value for name, value in config.items() if name not in (*own, "seed")}
+
+
+def task_of(shard: Shard) -> SparseTask:
+    """Return the task whose sizes are settings of the shard."""
+    return SparseTask(shard["length"], shard["signals"], shard["strength"], shard["prior"])
+
+
+def sizes(shard: Shard, seed: np.random.SeedSequence) -> dict[str, Any]:
+    """Return how much a shard draws, and from which seed, as `simulate_...` take it."""
+    number = int(seed.generate_state(1, np.uint64)[0])
+    return {"dim": shard["dim"], "replicates": shard["replicates"], "seed": number}
 
 
 def paired(
     labels: dict[str, Any], predicted: dict[str, float], measured: Measured | None = None
 ) -> pd.DataFrame:
     """One row for each predicted quantity; measured and stderr are NaN where nothing was drawn."""
+    table = pd.DataFrame({**labels, "quantity": list(predicted), "predicted": predicted.values()})
     mean, stderr = (measured.mean, measured.stderr) if measured else ({}, {})
-    rows = [
-        {
-            **labels,
-            "quantity": name,
-            "predicted": float(value),
-            "measured": mean.get(name, np.nan),
-            "stderr": stderr.get(name, np.nan),
-        }
-        for name, value in predicted.items()
-    ]
-    return pd.DataFrame(rows)
+    drawn = {"measured": table["quantity"].map(mean), "stderr": table["quantity"].map(stderr)}
+    return table.assign(**drawn).astype(dict.fromkeys(COMPARED, float))
 
 
 def side_by_side(curves: pd.DataFrame, *keys: str) -> pd.DataFrame:

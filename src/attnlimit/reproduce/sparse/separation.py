@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.known_signal import DRAWN, RULES, drawn_error
+from attnlimit.reproduce.sparse.rows import shared
 from attnlimit.sparse import SparseTask, strength_needed
 
 X_LABEL = "tokens in a bag, L"
@@ -22,7 +24,6 @@ class Separation(Experiment):
     title = "Sparse tokens: strength needed for 5 % error against the length, log L against sqrt L"
 
     def config(self, paper: bool) -> Config:
-        """Lengths 2^4 to 2^20; rules applied to drawn bags up to 2^12."""
         return {
             "error": 0.05,
             "signals": 1,
@@ -33,34 +34,23 @@ class Separation(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        """One for each length and rule."""
-        base = {name: config[name] for name in ("error", "signals", "prior")}
-        drawn = {length: length <= config["longest_drawn"] for length in config["lengths"]}
-        return [
-            {
-                **base,
-                "rule": rule,
-                "length": length,
-                "draws": config["draws"] if drawn[length] and rule in DRAWN else 0,
-            }
+        base = shared(config, "lengths", "longest_drawn")
+        bags = [
+            {**base, "length": length, "draws": base["draws"] * (length <= config["longest_drawn"])}
             for length in config["lengths"]
-            for rule in RULES
         ]
+        return [{**one, "rule": rule} for one in bags for rule in RULES]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """The strength needed, and the error measured there on drawn bags."""
         rule, length, signals, prior = (shard[k] for k in ("rule", "length", "signals", "prior"))
         strength = strength_needed(shard["error"], length, rule, signals=signals, prior=prior)
-        measured, stderr = np.nan, np.nan
-        if shard["draws"]:
-            task, rng = SparseTask(length, signals, strength, prior), np.random.default_rng(seed)
-            measured, stderr = drawn_error(task, rule, shard["draws"], rng)
+        task, rng = SparseTask(length, signals, strength, prior), np.random.default_rng(seed)
         row = {"rule": rule, "length": length, "strength": strength, "quantity": "error"}
-        row |= {"predicted": shard["error"], "measured": measured, "stderr": stderr}
-        return pd.DataFrame([row])
+        measured = drawn_error(task, rule, shard["draws"], rng)
+        return pd.DataFrame([{**row, "predicted": shard["error"], **measured}])
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Strength needed against length on two scales, and in excess of the floor."""
         needed = {rule: part.sort_values("length") for rule, part in groups(curves, "rule")}
         floor = needed["bayes"]["strength"].to_numpy()
 
@@ -83,18 +73,13 @@ class Separation(Experiment):
             Series(lengths, edge, "dotted", "sqrt(2 log L)", "edge"),
             Series(lengths, edge + margin, "dashed", law, "edge"),
         )
+        axes = {"x": X_LABEL, "y_scale": "linear"}
         return FigureSpec(
             f"Signal strength needed for {config['error']:.0%} error",
             (
-                Panel("all classifiers", X_LABEL, "strength", full),
-                Panel("the logarithmic ones", X_LABEL, "strength", zoom, y_scale="linear"),
-                Panel(
-                    "excess over the Bayes floor",
-                    X_LABEL,
-                    "excess strength, percent",
-                    tuple(excess),
-                    y_scale="linear",
-                ),
+                panel("all classifiers", full, "strength", X_LABEL),
+                panel("the logarithmic ones", zoom, "strength", **axes),
+                panel("excess over the Bayes floor", excess, "excess strength, percent", **axes),
             ),
             columns=3,
             caption=(
@@ -105,7 +90,6 @@ class Separation(Experiment):
         )
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Strength by length and rule, and errors measured there."""
         strength, measured, stderr = (
             curves.pivot(index="length", columns="rule", values=values)
             for values in ("strength", "measured", "stderr")
@@ -119,14 +103,13 @@ class Separation(Experiment):
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """Agreement of drawn bags, and the growth over the range."""
-        said = super().remarks(config, curves) if config["draws"] else []
         first, last = (
             where(curves, length=length).set_index("rule")["strength"]
             for length in (curves["length"].min(), curves["length"].max())
         )
         grown = last / first
         return [
-            *said,
+            *super().remarks(config, curves),
             f"from L = {curves['length'].min()} to {curves['length'].max()} the strength grows "
             f"{grown['bayes']:.2f} times (Bayes), {grown['attention']:.2f} times (attention), "
             f"{grown['pooled']:.0f} times (linear).",
