@@ -118,9 +118,12 @@ def read_bags(path: str | Path, bag: str = "bag", label: str = "label") -> Bags:
     try:
         table = pd.read_csv(source) if suffix == ".csv" else pd.read_parquet(source)
     except Exception as error:  # a damaged table can trip the reader anywhere
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise BadInput(f"{source.name} could not be read: {reason}.") from None
+        raise BadInput(f"{source.name} could not be read: {_reason(error)}.") from None
     return _from_table(table, bag, label, source.name)
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
 
 
 def _from_table(table: pd.DataFrame, bag: str, label: str, name: str) -> Bags:
@@ -155,8 +158,7 @@ def _read_folder(source: Path) -> Bags:
         try:
             table = pd.read_csv(listing, dtype=str)
         except (ValueError, OSError) as error:
-            reason = str(error).strip().splitlines()[0].rstrip(".")
-            raise BadInput(f"{listing} could not be read: {reason}.") from None
+            raise BadInput(f"{listing} could not be read: {_reason(error)}.") from None
         if not {"bag", "label"} <= set(table.columns):
             raise BadInput(f"{listing} must have the columns bag and label.")
         pairs = list(zip(table["bag"], table["label"], strict=True))
@@ -181,6 +183,5 @@ def _read_folder(source: Path) -> Bags:
                 raise ValueError(f"it leads out of {source}")
             arrays.append(np.load(file, allow_pickle=False))
         except Exception as error:  # so can a damaged array
-            reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-            raise BadInput(f"{file} could not be read as an array: {reason}.") from None
+            raise BadInput(f"{file} could not be read as an array: {_reason(error)}.") from None
     return make_bags(arrays, [mark for _, mark in files])

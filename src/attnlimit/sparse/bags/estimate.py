@@ -75,8 +75,7 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
     expectation-maximisation on two halves of the pilot: what one half finds is measured on the
     other, so that noise is not mistaken for signal.
     """
-    if max_dim is not None:
-        max_dim = count(max_dim, "max_dim")
+    max_dim = None if max_dim is None else count(max_dim, "max_dim")
     negative = np.concatenate(bags.of_class(-1))
     if len(negative) < 2 * min(bags.dim, max_dim or bags.dim):
         raise BadInput(
@@ -93,16 +92,13 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
     order = rng.permutation(len(positives))
     halves = [[positives[i] for i in order[k::2]] for k in (0, 1)]
     shifts = [_signal(np.concatenate(half)) for half in halves]
-    agreement = float(
-        shifts[0] @ shifts[1] / (np.linalg.norm(shifts[0]) * np.linalg.norm(shifts[1]))
-    )
+    norms = [np.linalg.norm(shift) for shift in shifts]
+    agreement = float(shifts[0] @ shifts[1] / (norms[0] * norms[1]))
+    units = [shift / norm for shift, norm in zip(shifts, norms, strict=True)]
     half_alignment = float(np.sqrt(np.clip(agreement, 0.02, 1.0)))
-    fits = [
-        _shift_on(shifts[k] / np.linalg.norm(shifts[k]), halves[1 - k], white.of_class(-1))
-        for k in (0, 1)
-    ]
-    fraction = float(np.mean([fit[0] for fit in fits]))
-    strength = float(np.mean([fit[1] for fit in fits])) / half_alignment
+    fits = [_shift_on(units[k], halves[1 - k], white.of_class(-1)) for k in (0, 1)]
+    fraction, shift = np.mean(fits, axis=0).tolist()
+    strength = shift / half_alignment
     length = round(float(np.mean(bags.lengths)))
     signals = int(np.clip(round(fraction * length), 1, length))
     task = SparseTask(length, signals, strength, float(np.mean(bags.labels > 0)))
@@ -110,20 +106,12 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
     direction = full / np.linalg.norm(full)
     # doubling the data halves 1/cos^2 - 1
     alignment = 1 / np.sqrt(1 + (1 / half_alignment**2 - 1) / 2)
-    return BagEstimate(
-        task,
-        dim,
-        fraction,
-        float(alignment),
-        direction,
-        whitening,
-        centre,
-        (
-            *assumption_checks(bags, white, direction, task, agreement, fraction),
-            held_out_check(white, halves, shifts, task, half_alignment),
-        ),
-        len(bags),
+    checks = (
+        *assumption_checks(bags, white, direction, task, agreement, fraction),
+        held_out_check(white, halves, units, task, half_alignment),
     )
+    noise = whitening, centre
+    return BagEstimate(task, dim, fraction, float(alignment), direction, *noise, checks, len(bags))
 
 
 def _whitening(instances: Array, max_dim: int | None) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from attnlimit.sparse.task import SparseTask
 
 SHARPNESSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 SEARCH_LOG2_POINTS = 10
+COARSE = {"xatol": 0.1}
 
 
 @dataclass(frozen=True)
@@ -83,17 +85,11 @@ def end_to_end(
         unit = query_alignment(task, alpha0, loss, lr_w, lr_b, 1.0, beta)
         lr_q = positive(sharpness, "sharpness") / unit.sharpness
     aligned = query_alignment(task, alpha0, loss, lr_w, lr_b, lr_q, beta)
-    result = readout(
-        task,
-        alpha1,
-        "attention",
-        cosine=float(np.clip(aligned.cosine, -1, 1)),
-        sharpness=aligned.sharpness,
-        loss=loss,
-        ridge=ridge,
-        log2_points=log2_points,
+    cosine, tau = float(np.clip(aligned.cosine, -1, 1)), aligned.sharpness
+    trained = readout(
+        task, alpha1, cosine=cosine, sharpness=tau, loss=loss, ridge=ridge, log2_points=log2_points
     )
-    return EndToEnd(positive(alpha0, "alpha0"), positive(alpha1, "alpha1"), aligned, result)
+    return EndToEnd(aligned.alpha0, trained.alpha, aligned, trained)
 
 
 def best_split(
@@ -113,28 +109,17 @@ def best_split(
     alpha = positive(alpha, "alpha")
     choices = SHARPNESSES if sharpness is None else (positive(sharpness, "sharpness"),)
 
-    def error(logit: float, tau: float, points: int = SEARCH_LOG2_POINTS) -> EndToEnd:
-        fraction = float(expit(logit))
-        return end_to_end(
-            task,
-            alpha * fraction,
-            alpha * (1 - fraction),
-            loss=loss,
-            ridge=ridge,
-            beta=beta,
-            sharpness=tau,
-            dim=dim,
-            log2_points=points,
-        )
+    protocol = partial(end_to_end, task, loss=loss, ridge=ridge, beta=beta, dim=dim)
 
-    starts = [
-        (error(logit, tau).test_error, logit, tau) for logit in (-2.0, 0.0) for tau in choices
-    ]
-    _, centre, tau = min(starts)
-    found = minimize_scalar(
-        lambda logit: error(float(logit), tau).test_error,
-        bounds=(centre - 2.0, centre + 2.0),
-        method="bounded",
-        options={"xatol": 0.1},
-    )
-    return error(float(found.x), tau, FINE)
+    def split(logit: float, tau: float, points: int = SEARCH_LOG2_POINTS) -> EndToEnd:
+        fraction = float(expit(logit))
+        parts = alpha * fraction, alpha * (1 - fraction)
+        return protocol(*parts, sharpness=tau, log2_points=points)
+
+    def error(logit: float, tau: float) -> float:
+        return split(float(logit), tau).test_error
+
+    _, centre, tau = min((error(at, tau), at, tau) for at in (-2.0, 0.0) for tau in choices)
+    ends = centre - 2.0, centre + 2.0
+    found = minimize_scalar(error, bounds=ends, args=(tau,), method="bounded", options=COARSE)
+    return split(float(found.x), tau, FINE)
