@@ -60,15 +60,10 @@ class PlannedBags(Experiment):
         )
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        axes: dict[str, Any] = {"y_scale": "linear", "y_limits": (0.0, 0.5)}
+        axes: dict[str, Any] = {"y": "test error", "x": "labelled bags", "y_scale": "linear"}
+        axes["y_limits"] = (0.0, 0.5)
         panels = [
-            panel(
-                f"{self.signal} {value}, {test}",
-                pairs(part, "pooling", "bags"),
-                "test error",
-                "labelled bags",
-                **axes,
-            )
+            panel(f"{self.signal} {value}, {test}", pairs(part, "pooling", "bags"), **axes)
             for test, rows in groups(curves, "test")
             for value, part in groups(rows, self.signal)
         ]
