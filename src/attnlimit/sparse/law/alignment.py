@@ -13,6 +13,7 @@ import pandas as pd
 
 from attnlimit.checks import not_negative, positive
 from attnlimit.errors import BadInput
+from attnlimit.result import Result
 from attnlimit.sparse.law.readout import LossLike
 from attnlimit.sparse.losses import Loss, as_loss
 from attnlimit.sparse.task import SparseTask
@@ -23,7 +24,7 @@ NODE_WEIGHTS = np.exp(-0.5 * NODES**2) / np.exp(-0.5 * NODES**2).sum()
 
 
 @dataclass(frozen=True)
-class Alignment:
+class Alignment(Result):
     """The query after two gradient steps on alpha0 d bags."""
 
     alpha0: float
@@ -48,15 +49,11 @@ class Alignment:
         """One row with every field."""
         return pd.DataFrame([{**asdict(self), "sharpness": self.sharpness}])
 
-    def __str__(self) -> str:
-        turned = " (the steps turn the query AWAY from the signal)" if self.cosine < 0 else ""
-        return (
-            f"query after two steps on alpha0 = {self.alpha0:g} ({self.loss} loss, "
-            f"lr_w {self.lr_w:g}, lr_b {self.lr_b:g}, lr_q {self.lr_q:g}, beta {self.beta:g})\n"
-            f"  cosine     {self.cosine:.5f}{turned}\n"
-            f"  norm       {self.norm:.5g}\n"
-            f"  large alpha0: cosine = {self.sign:+d} * (1 - {self.constant:.4g}/alpha0)"
-        )
+    def headline(self) -> str:
+        """The law for many bags, and whether the steps go astray."""
+        law = f"{self.sign:+d} * (1 - {self.constant:.4g}/alpha0)"
+        turned = "; the steps turn the query AWAY from the signal" if self.cosine < 0 else ""
+        return f"query after two gradient steps; at large alpha0 its cosine is {law}{turned}"
 
 
 @dataclass(frozen=True)

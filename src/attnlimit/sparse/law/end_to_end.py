@@ -12,6 +12,7 @@ from scipy.special import expit
 
 from attnlimit.checks import positive
 from attnlimit.errors import BadInput
+from attnlimit.result import Result
 from attnlimit.sparse.law.alignment import Alignment, best_step_sizes, query_alignment
 from attnlimit.sparse.law.readout import FINE, LossLike, Readout, readout
 from attnlimit.sparse.task import SparseTask
@@ -22,7 +23,7 @@ COARSE = {"xatol": 0.1}
 
 
 @dataclass(frozen=True)
-class EndToEnd:
+class EndToEnd(Result):
     """The query's alignment from alpha0 d bags, and the readout trained on alpha1 d others."""
 
     alpha0: float
@@ -48,12 +49,9 @@ class EndToEnd:
         total = pd.DataFrame([{"alpha": self.alpha0 + self.alpha1, **sizes}])
         return pd.concat([total, query, trained], axis="columns")
 
-    def __str__(self) -> str:
-        return (
-            f"alpha0 {self.alpha0:.4g} for the query, alpha1 {self.alpha1:.4g} for the readout\n"
-            f"  cosine {self.alignment.cosine:.4f}, sharpness {self.alignment.sharpness:.3g}, "
-            f"test error {self.test_error:.4f}"
-        )
+    def headline(self) -> str:
+        """Where the bags go."""
+        return f"alpha0 {self.alpha0:.4g} for the query, alpha1 {self.alpha1:.4g} for the readout"
 
 
 def end_to_end(

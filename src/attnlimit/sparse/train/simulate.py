@@ -13,6 +13,7 @@ from scipy.special import ndtr
 
 from attnlimit.checks import Array, count, positive
 from attnlimit.errors import NotConverged
+from attnlimit.result import Result
 from attnlimit.sparse.law.features import check_query, feature_points
 from attnlimit.sparse.law.readout import FINE, LossLike
 from attnlimit.sparse.task import SparseTask
@@ -21,7 +22,7 @@ from attnlimit.sparse.train.fit import LinearReadout, fit_readout
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measured(Result):
     """Means over independent replicates, with their standard errors."""
 
     mean: dict[str, float]
@@ -36,10 +37,9 @@ class Measured:
         sizes = {"dim": self.dim, "samples": self.samples, "replicates": self.replicates}
         return table.rename_axis("quantity").reset_index().assign(**sizes)
 
-    def __str__(self) -> str:
-        lines = [f"{self.replicates} replicates, d = {self.dim}, n = {self.samples}"]
-        lines += [f"  {k:<12} {v:.5g} +- {self.stderr[k]:.2g}" for k, v in self.mean.items()]
-        return "\n".join(lines)
+    def headline(self) -> str:
+        """How much was drawn."""
+        return f"{self.replicates} replicates, d = {self.dim}, n = {self.samples}"
 
 
 def replicate(
