@@ -1,8 +1,9 @@
 """Newton's descent against minima known in closed form."""
 
 import numpy as np
+import pytest
 
-from attnlimit.newton import descend, scaled_solve
+from attnlimit.newton import descend
 
 
 def test_a_logistic_loss_with_a_ridge():
@@ -15,16 +16,15 @@ def test_a_logistic_loss_with_a_ridge():
     def value(x):
         return float(np.logaddexp(0, -margins @ x).mean() + 1e-6 * x @ x / 2)
 
-    def step(x):
+    def slopes(x):
         slope = -1 / (1 + np.exp(margins @ x))
         gradient = margins.T @ slope / len(rows) + 1e-6 * x
         curved = margins * (slope * (-1 - slope))[:, None]
-        hessian = curved.T @ margins / len(rows) + 1e-6 * np.eye(3)
-        return scaled_solve(hessian, gradient), gradient
+        return gradient, curved.T @ margins / len(rows) + 1e-6 * np.eye(3)
 
-    found = descend(value, step, np.zeros(3), tolerance=1e-14, steps=100)
+    found = descend(value, slopes, np.zeros(3), tolerance=1e-14, steps=100)
     assert found.decrement <= 1e-14 * found.value
-    assert np.abs(step(found.x)[1]).max() < 1e-6
+    assert np.abs(slopes(found.x)[0]).max() < 1e-6
     for nearby in found.x + 1e-3 * rng.standard_normal((20, 3)):
         assert value(nearby) >= found.value
 
@@ -32,14 +32,9 @@ def test_a_logistic_loss_with_a_ridge():
 def test_a_square_takes_one_step_however_scaled():
     hessian = np.diag([1e-12, 1.0, 1e12])
     target = np.array([3.0, -2.0, 1.0])
-
-    def step(x):
-        gradient = hessian @ (x - target)
-        return scaled_solve(hessian, gradient), gradient
-
     found = descend(
         lambda x: float((x - target) @ hessian @ (x - target) / 2 + 1),
-        step,
+        lambda x: (hessian @ (x - target), hessian),
         np.zeros(3),
         tolerance=1e-12,
         steps=5,
@@ -52,10 +47,10 @@ def test_a_square_takes_one_step_however_scaled():
 def test_it_says_how_far_it_got_when_no_step_helps():
     found = descend(
         lambda x: float(abs(x[0])),
-        lambda x: (np.array([1.0]), np.array([-1.0])),  # uphill
+        lambda x: (np.array([-1.0]), np.eye(1)),  # uphill
         np.array([1.0]),
         tolerance=0.0,
         steps=10,
     )
     assert found.x[0] == 1.0
-    assert found.decrement == 1.0
+    assert found.decrement == pytest.approx(1.0)

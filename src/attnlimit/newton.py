@@ -25,24 +25,27 @@ class Minimum:
 
 def descend(
     value: Callable[[Array], float],
-    step: Callable[[Array], tuple[Array, Array]],
+    slopes: Callable[[Array], tuple[Array, Array]],
     start: Array,
     *,
     tolerance: float,
     steps: int,
     longest: Callable[[Array, Array], float] | None = None,
     rounding: float = 0.0,
+    floor: Array | float = 1e-300,
 ) -> Minimum:
     """Minimise `value` from `start` until the decrement is below `tolerance` times the value.
 
     Parameters
     ----------
-    step : callable
-        Newton's step at x, and the gradient there.
+    slopes : callable
+        The gradient and the Hessian at x.
     longest : callable, optional
         The largest share of a step, given x and the step, that may be taken; 1 by default.
     rounding : float
         Relative rounding error of `value`, by which it may fail to fall.
+    floor : array or float
+        The least curvature that is believed, in each variable.
 
     The descent stops short, without an error, after `steps` steps or where no length makes the
     value fall: look at `decrement`.
@@ -51,7 +54,8 @@ def descend(
     here = value(x)
     decrement = np.inf
     for taken in range(1, steps + 1):
-        move, gradient = step(x)
+        gradient, hessian = slopes(x)
+        move = scaled_solve(hessian, gradient, floor)
         decrement = -float(gradient @ move)
         if decrement <= tolerance * abs(here):
             return Minimum(x, here, decrement, taken)
@@ -67,7 +71,7 @@ def descend(
     return Minimum(x, here, decrement, steps)
 
 
-def scaled_solve(hessian: Array, gradient: Array, floor: Array | float = 1e-300) -> Array:
+def scaled_solve(hessian: Array, gradient: Array, floor: Array | float) -> Array:
     """Newton's step -H^-1 g with the variables scaled to a unit diagonal, safe when H is flat."""
     scale = np.sqrt(np.maximum(np.diag(hessian), floor))
     scaled = hessian / np.outer(scale, scale) + 1e-13 * np.eye(len(scale))

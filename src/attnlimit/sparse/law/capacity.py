@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from attnlimit.checks import Array
 from attnlimit.errors import NotConverged
-from attnlimit.newton import descend, scaled_solve
+from attnlimit.newton import descend
 from attnlimit.sparse.law.features import FeaturePoints, feature_points
 from attnlimit.sparse.number import Number
 from attnlimit.sparse.task import SparseTask
@@ -97,14 +97,9 @@ def capacity(
     2.0
     """
     points = feature_points(task, model, cosine, sharpness, log2_points)
-
-    def step(x: Array) -> tuple[Array, Array]:
-        _, gradient, hessian = _potential(points, x)
-        return scaled_solve(hessian, gradient), gradient
-
     found = descend(
         lambda x: _potential(points, x)[0],
-        step,
+        lambda x: _potential(points, x)[1:],
         np.zeros(3),
         tolerance=TOLERANCE,
         steps=NEWTON_STEPS,

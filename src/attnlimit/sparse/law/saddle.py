@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 
 from attnlimit.checks import Array
-from attnlimit.newton import descend, scaled_solve
+from attnlimit.newton import descend
 from attnlimit.sparse.law.features import FeaturePoints
 from attnlimit.sparse.law.fixed_point import fixed_point
 from attnlimit.sparse.losses import Loss
@@ -80,10 +80,6 @@ class SaddleSystem:
         def potential(u: float, m: float, b: float) -> tuple[float, Array, Array]:
             return self._potential(replace(at, query_weight=u, signal_weight=m, bias=b), gamma)
 
-        def step(x: Array) -> tuple[Array, Array]:
-            _, gradient, hessian = potential(*x)
-            return scaled_solve(hessian, gradient, floor), gradient
-
         def longest(x: Array, move: Array) -> float:
             predictions = np.einsum("i,in->n", x, columns)
             largest = MAX_SHIFT * (1 + np.sqrt(p.mean(predictions**2)))
@@ -91,12 +87,13 @@ class SaddleSystem:
 
         found = descend(
             lambda x: potential(*x)[0],
-            step,
+            lambda x: potential(*x)[1:],
             np.array([at.query_weight, at.signal_weight, at.bias]),
             tolerance=TOLERANCE,
             steps=NEWTON_STEPS,
             longest=longest,
             rounding=1e-14,
+            floor=floor,
         )
         u, m, b = found.x.tolist()
         return replace(at, query_weight=u, signal_weight=m, bias=b)

@@ -9,7 +9,7 @@ from scipy.linalg import solve_triangular
 
 from attnlimit.checks import Array, positive, real_array
 from attnlimit.errors import BadInput, NotConverged
-from attnlimit.newton import descend, scaled_solve
+from attnlimit.newton import descend
 from attnlimit.sparse.law.readout import LossLike
 from attnlimit.sparse.losses import Loss, as_loss
 
@@ -70,22 +70,21 @@ def _fit(F: Array, y: Array, loss: Loss, ridge: float) -> LinearReadout:
     def objective(x: Array) -> float:
         return float(loss.value(A @ x, y).mean() + 0.5 * ridges @ x**2)
 
-    def step(x: Array) -> tuple[Array, Array]:
+    def slopes(x: Array) -> tuple[Array, Array]:
         z = A @ x
         _, _, curvature = loss.envelope_slopes(z, gamma, y)
         scaled = A * np.sqrt(curvature / n)[:, None]
         hessian = scaled.T @ scaled + np.diag(ridges)
         # where the loss is straight only this floor keeps the bias from running away
         hessian[-1, -1] = max(hessian[-1, -1], 1e-8)
-        gradient = A.T @ loss.slope(z, y) / n + ridges * x
-        return scaled_solve(hessian, gradient), gradient
+        return A.T @ loss.slope(z, y) / n + ridges * x, hessian
 
     def longest(x: Array, move: Array) -> float:
         return float(10 * (1 + np.abs(A @ x).max()) / (np.abs(A @ move).max() + 1e-300))
 
     start = np.zeros(p + 1)
     found = descend(
-        objective, step, start, tolerance=1e-18, steps=MAX_STEPS, longest=longest, rounding=1e-15
+        objective, slopes, start, tolerance=1e-18, steps=MAX_STEPS, longest=longest, rounding=1e-15
     )
     decrement = found.decrement / found.value
     if decrement > 1e-6:
