@@ -15,6 +15,7 @@ from attnlimit.checks import Array
 from attnlimit.curve import NORMS, Curve
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
+from attnlimit.result import table
 from attnlimit.theory.fluctuation import fluctuation
 from attnlimit.theory.law.pointwise import pointwise_error
 from attnlimit.theory.limit import limit
@@ -50,8 +51,8 @@ class Budget:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each query."""
-        columns = {name: getattr(self, name) for name in ("certified", "typical", "size")}
-        return pd.DataFrame(columns).rename_axis("query").reset_index()
+        query = np.arange(len(self.certified))
+        return table(query=query, certified=self.certified, typical=self.typical, size=self.size)
 
     def __str__(self) -> str:
         terms = self.terms

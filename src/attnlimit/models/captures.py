@@ -53,9 +53,8 @@ def capture(
         Whether a text beyond the model's positions is cut there; otherwise it is refused, and
         `capture_windows` splits it.
     """
-    network, _ = unwrap(model)
     encoded = encode(model, text, special_tokens=special_tokens, truncate=truncate)
-    return _run(network, encoded, layers)
+    return _run(model, encoded, layers)
 
 
 def capture_windows(
@@ -72,12 +71,12 @@ def capture_windows(
     `width` is the number of tokens in a window, special ones included (the model's positions by
     default), and `overlap` how many a window shares with the one before it.
     """
-    network, _ = unwrap(model)
     windows = encode_windows(model, text, width, overlap, special_tokens)
-    return [_run(network, window, layers) for window in windows]
+    return [_run(model, window, layers) for window in windows]
 
 
-def _run(network: Any, encoded: Encoded, layers: Sequence[int] | None) -> Capture:
+def _run(model: Any, encoded: Encoded, layers: Sequence[int] | None) -> Capture:
+    network, _ = unwrap(model)
     depth = int(network.config.num_hidden_layers)
     chosen = range(depth) if layers is None else layers
     numbers = [checks.count(layer, "layers", smallest=-depth) for layer in chosen]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -153,7 +154,10 @@ def _mask(
     if attention_mask is not None:
         keep = attention_mask.bool()[:, start : start + kv_length]
         keep = torch.nn.functional.pad(keep, (0, kv_length - keep.shape[1]))
-    rule = None if mask_function is bidirectional_mask_function else _positional(mask_function)
+    zero = torch.zeros((), dtype=torch.long)
+    rule: Rule | None = None
+    if mask_function is not bidirectional_mask_function:
+        rule = partial(mask_function, zero, zero)
     session.masks += 1
     keep = None if keep is None or bool(keep.all()) else keep
     causal = mask_function is causal_mask_function
@@ -161,11 +165,6 @@ def _mask(
     session.seen.pop(session.masks - _MASKS_KEPT, None)
     code = torch.full((1, 1, 1, 1), float(session.masks))
     return code.expand(batch_size, 1, q_length, kv_length)
-
-
-def _positional(mask_function: Any) -> Rule:
-    zero = torch.zeros((), dtype=torch.long)
-    return lambda queries, keys: mask_function(zero, zero, queries, keys)
 
 
 def _attention(
@@ -189,15 +188,18 @@ def _attention(
         one = slice(row, row + 1)
         keys, queries = _kept_places(seen, row, query.shape[2], key.shape[2])
         places = torch.arange(key.shape[2]) if keys is None else keys
+        added = None
+        if bias is not None:
+            added = _picked(_picked(bias[one] if len(bias) > 1 else bias, queries), keys, axis=3)
         call = Call(
             layer=layer,
-            query=query[one] if queries is None else query[one][:, :, queries],
-            key=key[one] if keys is None else key[one][:, :, keys],
-            value=value[one] if keys is None else value[one][:, :, keys],
+            query=_picked(query[one], queries),
+            key=_picked(key[one], keys),
+            value=_picked(value[one], keys),
             mask=Mask(seen.start + places, seen.rule, seen.causal),
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             softcap=kwargs.get("softcap"),
-            position_bias=_cut_bias(bias, row, queries, keys),
+            position_bias=added,
             offset=_first_place(seen, keys, queries),
         )
         if not call.query.shape[2]:
@@ -237,14 +239,8 @@ def _first_place(seen: _Seen, keys: Tensor | None, queries: Tensor | None) -> in
     return first if keys is None else int((keys < first).sum())
 
 
-def _cut_bias(
-    bias: Tensor | None, row: int, queries: Tensor | None, keys: Tensor | None
-) -> Tensor | None:
-    if bias is None:
-        return None
-    own = bias[row : row + 1] if len(bias) > 1 else bias
-    own = own if queries is None else own[:, :, queries]
-    return own if keys is None else own[..., keys]
+def _picked(tensor: Tensor, places: Tensor | None, axis: int = 2) -> Tensor:
+    return tensor if places is None else tensor.index_select(axis, places)
 
 
 def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:

@@ -29,6 +29,8 @@ SUBSET_QUERIES = 32
 SCHEME_QUERIES = 128
 NEGLIGIBLE = 40.0
 
+Counts = NDArray[np.int64]
+
 
 def predict_capture(
     capture: Captured,
@@ -67,7 +69,7 @@ def predict_capture(
             raise BadInput(
                 "The delta method is for Iid and WithoutReplacement; use method='exact'."
             )
-        return _delta(capture, captured, statistic, counts, isinstance(chosen, Iid))
+        return _delta(capture, captured, statistic, chosen, counts)
     if isinstance(chosen, Iid) and counts is not None:
         return _iid(captured, statistic, counts)
     if isinstance(chosen, WithoutReplacement) and statistic == "mean":
@@ -124,7 +126,7 @@ def measure_capture(
 
 def _sized(
     head: CapturedHead, sampler: Sampler, n: ArrayLike | None
-) -> tuple[NDArray[np.int64] | None, list[Sampler]]:
+) -> tuple[Counts | None, list[Sampler]]:
     """Samplers of the sizes asked for, and those sizes; None where a sampler has its own."""
     check_sampler(sampler)
     if n is None:
@@ -159,7 +161,7 @@ def _average(law: SamplerLaw, statistic: str) -> float:
     return float(spread.sum() / len(spread) ** 2 + shift @ shift)
 
 
-def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve:
+def _iid(head: CapturedHead, statistic: str, counts: Counts) -> Curve:
     if statistic == "pointwise":
         total = np.zeros(len(counts))
         check = 0.0
@@ -179,24 +181,18 @@ def _iid(head: CapturedHead, statistic: str, counts: NDArray[np.int64]) -> Curve
     return _curve(head, statistic, counts, mse, "two-query law", error=error)
 
 
-def _delta(
-    capture: Captured,
-    head: CapturedHead,
-    statistic: str,
-    counts: NDArray[np.int64],
-    replacement: bool,
-) -> Curve:
+def _delta(capture: Captured, head: CapturedHead, statistic: str, drawn: Drawn, n: Counts) -> Curve:
     expansion = head_expansion(capture.layers[head.layer], [head.head])
     variance, participation, saturation = (tensor[0].numpy() for tensor in expansion)
     if statistic == "pointwise":
         variance = np.asarray(_query_variance(head))
-    value = first_order(variance, counts, len(head), replacement)
-    reliable = is_reliable(participation, saturation, counts)
+    value = first_order(variance, n, len(head), isinstance(drawn, Iid))
+    reliable = is_reliable(participation, saturation, n)
     notes: tuple[str, ...] = ()
     if not reliable.all():
-        listed = ", ".join(map(str, counts[~reliable]))
+        listed = ", ".join(map(str, n[~reliable]))
         notes = (f"the delta method is unreliable at n = {listed}: use method='exact'",)
-    return _curve(head, statistic, counts, value, "delta method", notes, reliable=reliable)
+    return _curve(head, statistic, n, value, "delta method", notes, reliable=reliable)
 
 
 def _query_variance(head: CapturedHead) -> float:
@@ -213,7 +209,7 @@ def _query_variance(head: CapturedHead) -> float:
 def _curve(
     head: CapturedHead,
     statistic: str,
-    counts: NDArray[np.int64],
+    counts: Counts,
     value: Array,
     method: str,
     notes: tuple[str, ...] = (),

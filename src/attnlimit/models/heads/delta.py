@@ -14,6 +14,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.models.capture.captured import Captured, CapturedLayer
 from attnlimit.models.heads.influence import layer_influence
+from attnlimit.result import table
 
 MAX_PARTICIPATION = 0.15
 MAX_SATURATION = 0.4
@@ -39,16 +40,9 @@ class DeltaCurves:
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each head and n."""
-        place = np.indices(self.mse.shape)
-        return pd.DataFrame(
-            {
-                "layer": np.asarray(self.layers)[place[0].ravel()],
-                "head": place[1].ravel(),
-                "n": self.n[place[2].ravel()],
-                "root": np.sqrt(self.mse).ravel(),
-                "reliable": self.reliable.ravel(),
-            }
-        )
+        layer, head = np.asarray(self.layers)[:, None, None], np.arange(self.mse.shape[1])
+        root = np.sqrt(self.mse)
+        return table(layer=layer, head=head[:, None], n=self.n, root=root, reliable=self.reliable)
 
     def __str__(self) -> str:
         share = self.reliable.mean(axis=(0, 1))

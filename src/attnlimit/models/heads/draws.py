@@ -37,7 +37,8 @@ def replicate_errors(
     generator = generator_of(seed)
     found: dict[str, list[Tensor]] = {name: [] for name in statistics if name != "pointwise"}
     truth: Sequence[Tensor] = _moments(head.output().double()) if found else ()
-    for picks in _picks(head, sampler, replicates, generator) if truth else ():
+    among = max(sampler.size, 64)
+    for picks in _picks(head, sampler, replicates, generator, among) if truth else ():
         mean, cov = _moments(_among(head, picks).double())
         squares = {
             "mean": (mean - truth[0]).square().sum(-1),
@@ -61,11 +62,7 @@ def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pointwise_errors(
-    head: CapturedHead,
-    sampler: Drawn,
-    rows: Tensor,
-    replicates: int,
-    generator: torch.Generator,
+    head: CapturedHead, sampler: Drawn, rows: Tensor, replicates: int, generator: torch.Generator
 ) -> Array:
     if not head.plain:
         errors = _query_errors(head, sampler, rows, replicates, generator)
@@ -85,11 +82,11 @@ def _picks(
     sampler: Drawn,
     replicates: int,
     generator: torch.Generator,
-    rows: int | None = None,
+    rows: int,
 ) -> Iterator[Tensor]:
-    """Tokens drawn among all, (B, n), in blocks that together are all replicates."""
-    size, n = len(head), sampler.size
-    block = max(1, BLOCK_SCORES // max(n * (max(n, 64) if rows is None else rows), size))
+    """Tokens drawn among all, (B, n), for `rows` queries, in blocks of all replicates."""
+    size = len(head)
+    block = max(1, BLOCK_SCORES // max(sampler.size * rows, size))
     for start in range(0, replicates, block):
         alike = torch.zeros(min(block, replicates - start), 1, size)
         added = sampler.draw(alike, torch.zeros(1, dtype=torch.long), generator)

@@ -78,11 +78,6 @@ def file_inside(folder: Path, name: str) -> Path:
     return path
 
 
-def pickled_files(folder: Path) -> list[str]:
-    """Names of the files in `folder` that look like pickled weights."""
-    return sorted(file.name for file in folder.iterdir() if file.suffix in PICKLED_SUFFIXES)
-
-
 def pickled_weights(folder: Path, name: str) -> list[Path]:
     """Return the pickled weights that the user named: one file, or all that an index names."""
     path = file_inside(folder, name)

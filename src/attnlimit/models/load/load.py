@@ -194,7 +194,7 @@ def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
         weights = files.pickled_weights(folder, pickled)
         notes = [f"pickled weights {pickled}, allowed by name, read as tensors only"]
     if not weights:
-        found = files.pickled_files(folder)
+        found = sorted(f.name for f in folder.iterdir() if f.suffix in files.PICKLED_SUFFIXES)
         instead = (
             f"only pickled ones ({', '.join(found)}), which are refused unless one is named: "
             f"pickled={found[0]!r} in Python, --pickled-weights {found[0]} on the command line"

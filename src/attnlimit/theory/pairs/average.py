@@ -86,23 +86,21 @@ def average_over_pairs(
     third = max(picks // 3, 1)
     chosen, weight = pick(pool.importance, 3 * third, pool.weight)
     few, few_weight = pick(pool.importance, third, pool.weight)
+
+    def corrected(chosen: NDArray[np.int64], weight: Array, found: Array) -> Array:
+        columns = [_corrected_mean(pool, chosen, weight, column) for column in found.T]
+        return np.array(columns).T
+
     with ThreadPoolExecutor(threads) as executor:
         middle = np.array(list(executor.map(evaluate, few.tolist())))
-        mean, error = _corrected_means(pool, few, few_weight, middle)
+        mean, error = corrected(few, few_weight, middle)
         if (error <= _ENOUGH * np.abs(mean + other)).all():
             return mean, error
         rest = np.delete(np.arange(len(chosen)), np.s_[1::3])
         others = np.array(list(executor.map(evaluate, chosen[rest].tolist())))
     found = np.empty((len(chosen), middle.shape[1]))
     found[1::3], found[rest] = middle, others
-    return _corrected_means(pool, chosen, weight, found)
-
-
-def _corrected_means(
-    pool: PairPool, chosen: NDArray[np.int64], weight: Array, found: Array
-) -> tuple[Array, Array]:
-    columns = [_corrected_mean(pool, chosen, weight, column) for column in found.T]
-    mean, error = (np.array(part) for part in zip(*columns, strict=True))
+    mean, error = corrected(chosen, weight, found)
     return mean, error
 
 
@@ -132,9 +130,8 @@ def controlled_mean(
     centred = control - weight @ control
     variance = weight @ centred**2
     varies = variance > 1e-12 * (weight @ control**2)
-    slope = np.divide(
-        weight @ (centred * found), variance, out=np.zeros_like(variance), where=varies
-    )
+    slope = np.zeros_like(variance)
+    np.divide(weight @ (centred * found), variance, out=slope, where=varies)
     residual = found - slope * control
     mean = weight @ residual
     error = np.sqrt((weight**2) @ (residual - mean) ** 2)
@@ -164,9 +161,8 @@ def _corrected_mean(
         surrogate = np.exp(np.clip(design @ coefficients, low, high))
         slope = weight[seen] @ (found * surrogate)[seen] / (weight[seen] @ surrogate[seen] ** 2)
         residual[kept] = (found - slope * surrogate)[kept]
-        averages[fold] = slope * (
-            pool.weight @ np.exp(np.clip(everywhere @ coefficients, low, high))
-        )
+        overall = np.exp(np.clip(everywhere @ coefficients, low, high))
+        averages[fold] = slope * (pool.weight @ overall)
     left, error = _weighted(residual, weight)
     error = float(np.hypot(error, averages.std()))
     if not error < plain[1]:

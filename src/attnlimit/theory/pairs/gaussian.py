@@ -12,12 +12,7 @@ from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pairs.law import PairTable
-from attnlimit.theory.pairs.plane import (
-    HeightNodes,
-    Plane,
-    PlaneSums,
-    plane_table,
-)
+from attnlimit.theory.pairs.plane import HeightNodes, Plane, PlaneSums, plane_table
 
 _SPLINE_STEP = 0.25
 

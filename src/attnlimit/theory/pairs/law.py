@@ -53,12 +53,9 @@ def tabulate_pair(
     pull, other_pull = first.decay * first.w, faded * v
     drift_1 = [(pull * c) @ faded.T for c in values[0].T]
     drift_2 = [(first.decay * c) @ other_pull.T for c in values[1].T]
-    return PairTable(
-        alpha=alpha,
-        log_phi=log_phi(missed),
-        drift=(np.stack(drift_1, axis=-1), np.stack(drift_2, axis=-1)),
-        shared=(pull * (values[0] * values[1]).sum(axis=1)) @ other_pull.T,
-    )
+    shared = (pull * (values[0] * values[1]).sum(axis=1)) @ other_pull.T
+    drift = (np.stack(drift_1, axis=-1), np.stack(drift_2, axis=-1))
+    return PairTable(alpha, log_phi(missed), drift, shared)
 
 
 def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.int64]) -> Array:
@@ -70,14 +67,9 @@ def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.in
     phi = np.exp(table.log_phi)
     one_known = (drift_2 * known[0][:, None, :size]).sum(axis=-1)
     one_known += (drift_1 * known[1][None, :, :size]).sum(axis=-1)
-    terms = np.stack(
-        [
-            (known[0] @ known[1].T) * phi**2,
-            phi * (one_known + table.shared),
-            (drift_1 * drift_2).sum(axis=-1),
-        ],
-        axis=-1,
-    )
+    met = phi * (one_known + table.shared)
+    both = (drift_1 * drift_2).sum(axis=-1)
+    terms = np.stack([(known[0] @ known[1].T) * phi**2, met, both], axis=-1)
     terms *= np.multiply.outer(steps[0] * fade[0], steps[1] * fade[1])[..., None]
     others = n.astype(np.float64) - len(own[0].score)
     powers = np.exp((others - 2)[:, None] * table.log_phi.ravel())
@@ -86,12 +78,7 @@ def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.in
 
 
 def own_key_moments(
-    score: Array,
-    weight: Array,
-    linear: Array,
-    quadratic: Array,
-    own: OwnKeys,
-    n: NDArray[np.int64],
+    score: Array, weight: Array, linear: Array, quadratic: Array, own: OwnKeys, n: NDArray[np.int64]
 ) -> tuple[Array, Array]:
     """E Delta (len n, c) and E |Delta|^2 (len n,) for one query with some keys known.
 

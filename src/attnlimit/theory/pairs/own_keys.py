@@ -42,12 +42,10 @@ class OwnKeyControl:
         """The effect on E[(Gamma_n(z1) - m).(Gamma_n(z2) - m)], for each n."""
         tilts = self.white.tilts(np.stack([z1, z2]))
         found = []
-        for n, output in zip(self.n, self.outputs, strict=True):
+        for n, output in zip(self.n.astype(float), self.outputs, strict=True):
             g1, g2 = output.mean(tilts)
-            found.append(
-                self._moved(tilts[1], z1, g2, g1, float(n))
-                + self._moved(tilts[0], z2, g1, g2, float(n))
-            )
+            moved = self._moved(tilts[1], z1, g2, g1, n) + self._moved(tilts[0], z2, g1, g2, n)
+            found.append(moved)
         return np.array(found)
 
     def _moved(self, tilt: Array, key: Array, output: Array, other: Array, n: float) -> float:

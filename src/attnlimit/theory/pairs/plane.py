@@ -49,31 +49,25 @@ class PlaneKeys(Protocol):
     @property
     def values(self) -> Array:
         """Maps keys to outputs, (d_v, d)."""
-        ...
 
     @property
     def offset(self) -> Array:
         """Mean limit of the queries, as a key."""
-        ...
 
     @property
     def step(self) -> float:
         """Step in alpha for pairs."""
-        ...
 
     def limit_height(self, size: float) -> float:
         """Height of the limit along a tilt of this size."""
-        ...
 
     def nodes(self, size: float, n: NDArray[np.int64]) -> HeightNodes:
         """Keys as seen by a query whose tilt has this size."""
-        ...
 
     def table(
         self, plane: Plane, first: HeightNodes, alpha: tuple[Array, Array], n: NDArray[np.int64]
     ) -> PairTable:
         """The pair table, with drifts in the coordinates of the plane's axes."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,12 +101,8 @@ def plane_table(
     shared += gram[0, 0] * ((pull * along * along_2) @ sums.pull)
     shared += gram[0, 1] * ((pull * along) @ first + (pull * along_2) @ sums.first)
     shared += gram[1, 1] * (pull @ (sums.second - side * sums.first))
-    return PairTable(
-        alpha=alpha,
-        log_phi=log_phi(sweep.missed[:, None] + decay @ sums.missed),
-        drift=(drift_1, drift_2),
-        shared=shared,
-    )
+    missed = sweep.missed[:, None] + decay @ sums.missed
+    return PairTable(alpha, log_phi(missed), (drift_1, drift_2), shared)
 
 
 def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]) -> Array:
@@ -130,22 +120,17 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
         for k, own in zip(nodes, scores.T, strict=True)
     )
     alpha = first, second
-    limits = _limits(plane, tilts)
+    factor = np.array(plane.limits) / np.maximum(plane.sizes, _NOTHING)
+    limits = factor[:, None] * tilts
     vectors = np.concatenate([plane.axes, own - limits[0], own - limits[1]]) @ keys.values.T
     frame = np.asarray(np.linalg.qr(vectors.T, mode="r")).T  # the six vectors' coordinates, by row
     table = keys.table(plane, nodes[0], alpha, n)
-    turned = PairTable(
-        alpha=table.alpha,
-        log_phi=table.log_phi,
-        drift=(table.drift[0] @ frame[:2, :2], table.drift[1] @ frame[:2, :2]),
-        shared=table.shared,
-    )
+    turned = (table.drift[0] @ frame[:2, :2], table.drift[1] @ frame[:2, :2])
     known = (OwnKeys(scores[:, 0], frame[2:4]), OwnKeys(scores[:, 1], frame[4:]))
-    joint = pair_moment(turned, known, n)
+    joint = pair_moment(replace(table, drift=turned), known, n)
     outputs = (limits - keys.offset) @ keys.values.T
     for here, other in ((0, 1), (1, 0)):
-        shift = _moments(keys, nodes[here], limits[here], tilts[here], own, n)[0]
-        joint += shift @ outputs[other]
+        joint += _moments(keys, nodes[here], tilts[here], own, n)[0] @ outputs[other]
     return joint
 
 
@@ -153,20 +138,16 @@ def single_moment(keys: PlaneKeys, tilt: Array, own: Array, n: NDArray[np.int64]
     """E|Gamma_n - m|^2, less |Gamma - m|^2, for one query; `own` (d,) is a key for certain."""
     size = float(np.linalg.norm(tilt))
     limit = keys.limit_height(size) * tilt / max(size, _NOTHING)
-    mean, square = _moments(keys, keys.nodes(size, n), limit, tilt, own[None], n)
+    mean, square = _moments(keys, keys.nodes(size, n), tilt, own[None], n)
     return square + 2 * mean @ (keys.values @ (limit - keys.offset))
 
 
 def _moments(
-    keys: PlaneKeys,
-    nodes: HeightNodes,
-    limit: Array,
-    tilt: Array,
-    own: Array,
-    n: NDArray[np.int64],
+    keys: PlaneKeys, nodes: HeightNodes, tilt: Array, own: Array, n: NDArray[np.int64]
 ) -> tuple[Array, Array]:
     """E Delta and E|Delta|^2 at one query, Delta its output less its limit, own keys known."""
     size = float(np.linalg.norm(tilt))
+    limit = keys.limit_height(size) / max(size, _NOTHING) * tilt
     along = keys.values @ (tilt / max(size, _NOTHING))
     gain = float(along @ along)
     height = nodes.height - keys.limit_height(size)
@@ -186,17 +167,6 @@ def _plane(keys: PlaneKeys, tilts: Array) -> Plane:
         cosine, sine = float(np.sign(cosine)), 0.0
     axes = np.stack([first, rest / sine if sine > 0 else np.zeros_like(first)])
     outputs = axes @ keys.values.T
-    return Plane(
-        sizes=sizes,
-        cosine=cosine,
-        sine=sine,
-        limits=(keys.limit_height(sizes[0]), keys.limit_height(sizes[1])),
-        axes=axes,
-        gram=outputs @ outputs.T,
-        total=float((keys.values**2).sum()),
-    )
-
-
-def _limits(plane: Plane, tilts: Array) -> Array:
-    factor = np.array(plane.limits) / np.maximum(plane.sizes, _NOTHING)
-    return factor[:, None] * tilts
+    limits = (keys.limit_height(sizes[0]), keys.limit_height(sizes[1]))
+    total = float((keys.values**2).sum())
+    return Plane(sizes, cosine, sine, limits, axes, outputs @ outputs.T, total)

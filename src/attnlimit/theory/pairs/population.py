@@ -35,24 +35,16 @@ def combine(
     n: NDArray[np.int64], own: Array, own_error: Array, pair: Array, pair_error: Array
 ) -> MeanError:
     """(1/n) own + (1 - 1/n) pair, with its error."""
-    return MeanError(
-        n=n,
-        mse=own / n + (1 - 1 / n) * pair,
-        numerical_error=np.hypot(own_error / n, (1 - 1 / n) * pair_error),
-        own_share=own / n,
-    )
+    error = np.hypot(own_error / n, (1 - 1 / n) * pair_error)
+    return MeanError(n, own / n + (1 - 1 / n) * pair, error, own / n)
 
 
 def average_errors(found: list[MeanError]) -> MeanError:
     """Average over stand-ins of one measure; how they differ counts as numerical error."""
     mse = np.array([f.mse for f in found])
-    inner = np.sqrt((np.array([f.numerical_error for f in found]) ** 2).sum(axis=0)) / len(found)
-    return MeanError(
-        n=found[0].n,
-        mse=mse.mean(axis=0),
-        numerical_error=np.hypot(inner, mse.std(axis=0)),
-        own_share=np.mean([f.own_share for f in found], axis=0),
-    )
+    inner = np.linalg.norm([f.numerical_error for f in found], axis=0) / len(found)
+    own_share = np.mean([f.own_share for f in found], axis=0)
+    return MeanError(found[0].n, mse.mean(axis=0), np.hypot(inner, mse.std(axis=0)), own_share)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,10 +165,8 @@ def _pair_average(
     left, right = np.triu_indices(len(attention), 1)
     chosen, share = pick(overlap[left, right], picks)
     share = share * query_weights[left[chosen]] * query_weights[right[chosen]]
-    share /= share.sum()
     same, same_weight = pick(np.diag(overlap), max(picks // 4, 4))
     same_weight = same_weight * query_weights[same] ** 2
-    same_weight /= same_weight.sum()
     fields = [
         _MeanField(int(c), population.key_share(int(c)), population, means[:, k])
         for k, c in enumerate(n)
@@ -195,9 +185,9 @@ def _pair_average(
     strata = [(apart, share, everything - on_itself, 1 - same_share)]
     strata.append(([(int(i), int(i)) for i in same], same_weight, on_itself, same_share))
     for pairs, weight, control_sum, portion in strata:
-        found, control = (
-            np.array(part) for part in zip(*(together(i, j) for i, j in pairs), strict=True)
-        )
+        both = zip(*(together(i, j) for i, j in pairs), strict=True)
+        found, control = (np.array(part) for part in both)
+        weight = weight / weight.sum()
         here, here_error = controlled_mean(found, control, control_sum / portion, weight)
         mean = mean + portion * here
         error = np.hypot(error, portion * here_error)
@@ -221,8 +211,8 @@ class _MeanField:
         return self.share[query, keys][:, None] * shift
 
     def pair(self, i: int, j: int) -> float:
-        everything = slice(None)
-        shared = (self._response(i, everything) * self._response(j, everything)).sum(axis=1)
+        every = slice(None)
+        shared = (self._response(i, every) * self._response(j, every)).sum(axis=1)
         rows = self.population.rows
         return float(
             self.n * (self.population.weights @ shared)
@@ -237,10 +227,8 @@ class _MeanField:
         pulled = weighted.sum(axis=0)[:, None] * self.population.values
         pulled -= weighted.T @ self.population.outputs
         as_keys = (pulled[self.population.rows] * self.means).sum(axis=1)
-        return float(
-            self.n * (self.population.weights @ (pulled**2).sum(axis=1))
-            + 2 * query_weights @ as_keys
-        )
+        shared = self.population.weights @ (pulled**2).sum(axis=1)
+        return float(self.n * shared + 2 * query_weights @ as_keys)
 
     def with_itself(self) -> Array:
         """`pair` of each query with itself."""
@@ -251,8 +239,7 @@ class _MeanField:
             - 2 * ((squared @ values) * outputs).sum(axis=1)
             + squared.sum(axis=1) * (outputs**2).sum(axis=1)
         )
-        index = np.arange(len(outputs))
-        own = self.share[index, self.population.rows][:, None] * (
-            values[self.population.rows] - outputs
-        )
+        rows = self.population.rows
+        share = self.share[np.arange(len(rows)), rows]
+        own = share[:, None] * (values[rows] - outputs)
         return self.n * spread + 2 * (own * self.means).sum(axis=1)

@@ -74,9 +74,7 @@ class SphereKeys:
         seen = size * np.cos(angle) > size * surely - float(np.log(n.max())) - _DEPTH
         cost = np.where(seen, size * np.sin(angle) / _PANEL, 0.0)
         nodes = self._heights(size, angle, np.maximum(cost, np.sqrt(self.dim) / _ANGLE))
-        return HeightNodes(
-            nodes.score, nodes.weight / nodes.weight.sum(), nodes.height, nodes.across
-        )
+        return replace(nodes, weight=nodes.weight / nodes.weight.sum())
 
     def _angles(self, turn: float, n: NDArray[np.int64]) -> Array:
         """A grid of angles, fine near 0 and `turn`."""
@@ -114,23 +112,13 @@ class SphereKeys:
         cost = np.maximum(cost, np.where(seen_2, other * slope / smooth, 0.0)) / _PANEL
         cost = np.where(seen | seen_2, np.maximum(cost, np.sqrt(self.dim) / _ANGLE), 1e-3)
         nodes = self._heights(one, angle, cost)
-        side = np.sqrt(np.maximum(1 - nodes.height**2, 0.0))
-        sums = _across_sums(
-            other * plane.cosine * nodes.height,
-            other * plane.sine * side,
-            alpha[1],
-            self.dim,
-            self.points,
-            n,
-        )
-        missed, fade, pull = sums[0], side[:, None] * sums[1], sums[2]
-        second = side[:, None] ** 2 * sums[4]
-        rest = (side[:, None] ** 2 * pull - second) / max(self.dim - 2, 1)
+        side = np.sqrt(np.maximum(1 - nodes.height**2, 0.0))[:, None]
+        base, spread = other * plane.cosine * nodes.height, other * plane.sine * side[:, 0]
+        missed, *sums = _across_sums(base, spread, alpha[1], self.dim, self.points, n)
+        fade, pull, first_sum, second = side * sums[0], sums[1], side * sums[2], side**2 * sums[3]
+        rest = (side**2 * pull - second) / max(self.dim - 2, 1)
         return plane_table(
-            plane,
-            nodes,
-            alpha,
-            PlaneSums(missed, fade, pull, side[:, None] * sums[3], second, rest),
+            plane, nodes, alpha, PlaneSums(missed, fade, pull, first_sum, second, rest)
         )
 
 
@@ -157,10 +145,8 @@ def _across_sums(
     top = float(np.cos(margin))
     depth = float(np.log(n.max())) + _DEPTH
     low = np.clip((alpha[0] - depth - base) / np.maximum(spread, 1e-300), -top, top)
-    panels = np.maximum(
-        (top - low) * spread / _PANEL, (np.arccos(low) - margin) * np.sqrt(dim) / _ANGLE
-    )
-    panels = np.ceil(panels).astype(np.int64)
+    turns = (np.arccos(low) - margin) * np.sqrt(dim) / _ANGLE
+    panels = np.ceil(np.maximum((top - low) * spread / _PANEL, turns)).astype(np.int64)
     rows = np.flatnonzero(low < top)
     rows = rows[np.argsort(panels[rows], kind="stable")]
     start = 0
@@ -185,9 +171,7 @@ def _kernel(score: Array, weight: Array, z: Array, alpha: Array) -> Array:
     kept = first.sum(axis=1)[:, None, :] - decay @ first
     decay *= w
     pulled = decay @ np.stack([weight, weight * z, weight * z**2], axis=-1)
-    return np.concatenate(
-        [np.moveaxis(kept * np.array([1.0, -1.0]), -1, 0), np.moveaxis(pulled, -1, 0)]
-    )
+    return np.moveaxis(np.concatenate([kept * np.array([1.0, -1.0]), pulled], axis=-1), -1, 0)
 
 
 def _panel_nodes(edges: Array, points: int) -> tuple[Array, Array]:

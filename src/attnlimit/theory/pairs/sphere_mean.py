@@ -7,8 +7,6 @@ scores with independent noise of unit size; it is extrapolated from two sizes at
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,11 +36,8 @@ def sphere_mean_error(head: Head, tokens: Sphere, n: NDArray[np.int64], picks: i
     keys = SphereKeys.of(head, tokens)
     unit = Sphere(tokens.dim)
     parts = [_group_error(keys, unit, group, picks) for group in _groups(tokens.dim, n)]
-    mse, error, own = (
-        np.concatenate([getattr(part, name) for part in parts])
-        for name in ("mse", "numerical_error", "own_share")
-    )
-    return MeanError(n, mse, error, own)
+    stacked = [(part.mse, part.numerical_error, part.own_share) for part in parts]
+    return MeanError(n, *np.concatenate(stacked, axis=1))
 
 
 def _height_gap(dim: int, n: Array) -> Array:
@@ -61,14 +56,6 @@ def _groups(dim: int, n: NDArray[np.int64]) -> list[NDArray[np.int64]]:
     return groups
 
 
-@dataclass(frozen=True, eq=False)
-class _Level:
-    """One size at which tilts are cut, and its share in the extrapolation."""
-
-    control: SphereOwnKeys
-    share: float
-
-
 def _group_error(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64], picks: int) -> MeanError:
     first, second, weight = _query_pool(keys, tokens, n)
     cap = _FROZEN / float(_height_gap(keys.dim, n.max()))
@@ -76,26 +63,27 @@ def _group_error(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64], picks: 
     keys = keys.coarse() if typical > _SHARP else keys
     part = (cap / typical) ** 2 if typical > cap else 1.0
     caps = [(cap, 2 - part), (cap / np.sqrt(2), part - 1)] if part < 1 else [(cap, 1.0)]
-    levels = [_Level(SphereOwnKeys.of(keys, n, c, first), share) for c, share in caps]
+    # Sizes at which tilts are cut, and their shares in the extrapolation.
+    levels = [(SphereOwnKeys.of(keys, n, c, first), share) for c, share in caps]
 
     def both_signs(index: int) -> Array:
         x, y = first[index], second[index]
         total = np.zeros(len(n))
-        for level in levels:
+        for control, share in levels:
             for other in (y, -y):
                 own = np.stack([x, other])
-                found = joint_moment(keys, level.control.cut(own), own, n)
-                total += level.share / 2 * (found - level.control.pair(x, other))
+                found = joint_moment(keys, control.cut(own), own, n)
+                total += share / 2 * (found - control.pair(x, other))
         return total
 
-    pool = _pool(keys, tokens, first, second, weight, n)
+    pool = _pool(keys, first, second, weight, n)
     own, own_error = _own_average(keys, tokens, n)
     pair, pair_error = average_over_pairs(pool, both_signs, picks, other=own / n)
     queries = tokens.points(256, 2)
-    for level in levels:
-        average, error = level.control.average(queries)
-        pair = pair + level.share * average
-        pair_error = np.hypot(pair_error, level.share * error)
+    for control, share in levels:
+        average, error = control.average(queries)
+        pair = pair + share * average
+        pair_error = np.hypot(pair_error, share * error)
     return combine(n, own, own_error, pair, pair_error)
 
 
@@ -133,11 +121,8 @@ def extrapolation(dim: int, n: NDArray[np.int64], size: float) -> tuple[Array, A
     sizes = cap / np.array([1.0, 2.0, 4.0])
     nodes = 1 / sizes
     others = [np.delete(nodes, k) for k in range(3)]
-    shares = [
-        np.prod((1 / size - other) / (node - other))
-        for node, other in zip(nodes, others, strict=True)
-    ]
-    return sizes, np.array(shares)
+    pairs = zip(nodes, others, strict=True)
+    return sizes, np.array([np.prod((1 / size - rest) / (node - rest)) for node, rest in pairs])
 
 
 def _reach(dim: int, n: NDArray[np.int64]) -> float:
@@ -146,32 +131,18 @@ def _reach(dim: int, n: NDArray[np.int64]) -> float:
     return dim * max(height, 0.1) / (1 - height**2)
 
 
-def _overlap(tokens: Sphere, size: Array, other: Array, cosine: Array) -> Array:
-    """log E e^{s+s'} / (E e^s E e^s'): how much two queries of these tilts share."""
-    order = tokens.dim / 2 - 1
-    joint = np.sqrt(np.maximum(size**2 + other**2 + 2 * size * other * cosine, 0.0))
-    return np.asarray(
-        log_hypergeometric(order, joint)
-        - log_hypergeometric(order, size)
-        - log_hypergeometric(order, other)
-    )
-
-
 def _pool(
-    keys: SphereKeys,
-    tokens: Sphere,
-    first: Array,
-    second: Array,
-    weight: Array,
-    n: NDArray[np.int64],
+    keys: SphereKeys, first: Array, second: Array, weight: Array, n: NDArray[np.int64]
 ) -> PairPool:
+    """Pairs matter by how much their tilts share, log E e^{s+s'} / (E e^s E e^s')."""
     b, c = keys.tilts(first), keys.tilts(second)
     sizes = np.linalg.norm(b, axis=1), np.linalg.norm(c, axis=1)
     cosine = np.abs((b * c).sum(axis=1)) / np.maximum(sizes[0] * sizes[1], 1e-300)
-    reach = _reach(tokens.dim, n)
-    seen = np.minimum(sizes[0], reach), np.minimum(sizes[1], reach)
-    importance = _overlap(tokens, *seen, np.minimum(cosine, 1.0))
-    return PairPool.of(importance, weight, (b, c), seen, keys.values)
+    reach, order = _reach(keys.dim, n), keys.dim / 2 - 1
+    one, other = np.minimum(sizes[0], reach), np.minimum(sizes[1], reach)
+    square = one**2 + other**2 + 2 * one * other * np.minimum(cosine, 1.0)
+    joint, *alone = (log_hypergeometric(order, s) for s in (np.sqrt(square), one, other))
+    return PairPool.of(joint - alone[0] - alone[1], weight, (b, c), (one, other), keys.values)
 
 
 def _query_pool(

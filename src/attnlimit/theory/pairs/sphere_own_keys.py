@@ -79,14 +79,11 @@ class SphereOwnKeys:
         knots = np.linspace(0.9 * low, 1.001 * high + 1e-9, _SIZES)
         heights = np.sin(np.linspace(-np.pi / 2, np.pi / 2, _HEIGHTS))
         table = np.array([_OneQuery.of(keys, float(s), n).alone(s * heights) for s in knots])
-        means = tuple(
-            (
-                RectBivariateSpline(knots, heights, table[:, k, 0]),
-                RectBivariateSpline(knots, heights, table[:, k, 1]),
-            )
-            for k in range(len(n))
+        own, along = (
+            tuple(RectBivariateSpline(knots, heights, table[:, k, part]) for k in range(len(n)))
+            for part in (0, 1)
         )
-        return SphereOwnKeys(keys, n, cap, means)
+        return SphereOwnKeys(keys, n, cap, tuple(zip(own, along, strict=True)))
 
     def cut(self, queries: Array) -> Array:
         """Tilts of unit queries, none longer than the cap."""
@@ -106,13 +103,9 @@ class SphereOwnKeys:
         moved = query.moved(float(tilt @ x), y @ tilt)
         values = self.keys.values
         own, along = values @ x, values @ tilt / max(size, 1e-300)
-        key, means = y @ values.T, self._means(y)
-        found = []
-        for k in range(len(self.n)):
-            delta = np.outer(moved[k, 0], own) + moved[k, 1][:, None] * key
-            delta += np.outer(moved[k, 2], along)
-            found.append((delta * means[k]).sum(axis=1))
-        return np.array(found).T
+        parts = zip(np.moveaxis(moved, 1, 0)[..., None], (own, y @ values.T, along), strict=True)
+        delta = sum(share * part for share, part in parts)
+        return np.asarray((delta * self._means(y)).sum(axis=2).T)
 
     def _means(self, y: Array) -> Array:
         """V mu(y) for each n: (len n, m, d_v)."""

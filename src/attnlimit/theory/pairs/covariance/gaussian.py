@@ -54,7 +54,10 @@ def covariance_error(
     tilts = white.tilts(np.concatenate([half, -half]))
     top = 1.2 * max(float(np.linalg.norm(tilts, axis=1).max()), 1e-6)
     moments = OutputMoments.at(n, top, white.offset)
-    bias = _bias(white, tilts, moments, mean.mse)
+    # E Cov_n - Cov for each n, (len n, d_v, d_v); the mean's own spread taken as isotropic.
+    isotropic = (mean.mse / max(float(np.trace(white.metric)), 1e-300))[:, None, None]
+    shift = np.stack([m.average_shift(tilts) for m in moments]) - isotropic * np.eye(len(white.B))
+    bias = white.values @ shift @ white.values.T
     bias_square = (bias**2).sum(axis=(1, 2))
     settled = n * mean.mse / np.trace(mean_covariance(head, tokens))
     if (np.abs(settled - 1) < _SETTLED).all():
@@ -63,7 +66,7 @@ def covariance_error(
     outputs = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     alone = [mean_squared_energy(white, tilts, int(k)) for k in n] - (outputs**2).sum(axis=(1, 2))
     alone -= common_part(white.values @ white.values.T, outputs, mean.mse)
-    together, error = _together(head, tokens, white, tilts, moments, mean)
+    together, error = _together(head, tokens, white, outputs, moments, mean)
     fluctuation = alone / n + together
     return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
 
@@ -76,16 +79,6 @@ def _delta_fluctuation(
     response = covariance_influence(head, tokens, tokens.mean() + seen @ tokens.sqrt_cov())
     energy = weight * (response**2).sum(axis=(1, 2))
     return energy.mean() / n, energy.std() / np.sqrt(len(energy)) / n
-
-
-def _bias(
-    white: WhitenedHead, tilts: Array, moments: tuple[OutputMoments, ...], mean_mse: Array
-) -> Array:
-    """E Cov_n - Cov for each n, (len n, d_v, d_v); the mean's own spread taken as isotropic."""
-    spread = mean_mse / max(float(np.trace(white.metric)), 1e-300)
-    identity = np.eye(len(white.B))
-    whitened = [m.average_shift(tilts) - s * identity for m, s in zip(moments, spread, strict=True)]
-    return white.values @ np.stack(whitened) @ white.values.T
 
 
 def common_part(gram: Array, outputs: Array, mean_mse: Array) -> Array:
@@ -114,7 +107,7 @@ def _together(
     head: Head,
     tokens: Tokens,
     white: WhitenedHead,
-    tilts: Array,
+    typical: Array,
     moments: tuple[OutputMoments, ...],
     mean: MeanError,
 ) -> tuple[Array, Array]:
@@ -127,7 +120,6 @@ def _together(
     n = mean.n
     rules = [Projection.of(head, tokens, n, queries=_RULE, seed=seed) for seed in (0, 1)]
     seen, weight = _seen_tokens(white, _TOKENS)
-    typical = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     of_mean = mean.mse / n / max(float(np.trace(white.metric)), 1e-300)
     mean_square = of_mean[:, None, None] * (white.values @ white.values.T)
 
@@ -145,17 +137,14 @@ def _together(
         asked = [o.inner(b, white.values, k) for o, k in zip(moments, both, strict=True)]
         asked -= (both * typical[:, None]).sum(axis=(2, 3))
         covariance = n[:, None] * (keys[0] * keys[1]).sum(axis=(2, 3)) + asked
-        return covariance, n[:, None] * (
-            (means[0] * means[1]).sum(axis=2) + ((means[0] + means[1]) * own).sum(axis=2)
-        )
+        shared = (means[0] * means[1]).sum(axis=2) + ((means[0] + means[1]) * own).sum(axis=2)
+        return covariance, n[:, None] * shared
 
     block = max(1, _BLOCK_NUMBERS // len(white.values) ** 2)
     blocks = np.array_split(seen, max(1, len(seen) // block))
     with ThreadPoolExecutor(2) as executor:
         found = list(executor.map(energies, blocks))
-    energy, mean_energy = (
-        weight * np.concatenate(part, axis=1) for part in zip(*found, strict=True)
-    )
+    energy, mean_energy = weight * np.concatenate(found, axis=2)
     missed = missed_factor(mean, mean_energy.mean(axis=1))
     error = missed * energy.std(axis=1) / np.sqrt(len(seen))
     return missed * np.maximum(energy.mean(axis=1), 0.0), error

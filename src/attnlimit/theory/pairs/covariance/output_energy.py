@@ -43,26 +43,18 @@ def key_moments(nodes: HeightNodes, n: int, tail: float = 1.0) -> dict[str, floa
         """Distinct keys, one for each part."""
         return float(np.prod(parts, axis=0) @ weights[len(parts)])
 
-    a, b = m(1, 1), m(2, 2)
-    s = m(2, 0, 1)
+    a, b, c = m(1, 1), m(2, 2), m(3, 3)
+    s, t = m(2, 0, 1), m(3, 1, 1)
+    fourth = together(m(4, 4)) + 4 * together(c, a) + 3 * together(b, b) + 6 * together(b, a, a)
+    mixed = together(m(4, 2, 1)) + together(b, s) + 2 * together(t, a) + together(a, a, s)
     return {
         "g": together(a),
         "g2": together(b) + together(a, a),
-        "g3": (together(m(3, 3)) + 3 * together(b, a) + together(a, a, a)) / 2,
-        "g4": (
-            together(m(4, 4))
-            + 4 * together(m(3, 3), a)
-            + 3 * together(b, b)
-            + 6 * together(b, a, a)
-            + together(a, a, a, a)
-        )
-        / 6,
+        "g3": (together(c) + 3 * together(b, a) + together(a, a, a)) / 2,
+        "g4": (fourth + together(a, a, a, a)) / 6,
         "P": together(s),
-        "gP": (together(m(3, 1, 1)) + together(s, a)) / 2,
-        "g2P": (
-            together(m(4, 2, 1)) + together(b, s) + 2 * together(m(3, 1, 1), a) + together(a, a, s)
-        )
-        / 6,
+        "gP": (together(t) + together(s, a)) / 2,
+        "g2P": mixed / 6,
         "PP": (tail * together(m(4, 0, 2)) + together(s, s)) / 6,
     }
 

@@ -33,24 +33,18 @@ class OutputMoments:
         square = law.mse + 2 * knots[:, None] * law.bias + knots[:, None] ** 2
         factor = (square - law.participation) / knots[:, None] ** 2
         return tuple(
-            OutputMoments(
-                offset,
-                CubicSpline(knots, factor[:, k]),
-                CubicSpline(knots, law.participation[:, k]),
-            )
-            for k in range(len(n))
+            OutputMoments(offset, CubicSpline(knots, f), CubicSpline(knots, p))
+            for f, p in zip(factor.T, law.participation.T, strict=True)
         )
 
     def coefficients(self, tilts: Array) -> tuple[Array, Array]:
         """f and p for each query."""
-        knots = self.factor.x
-        sigma = np.clip(np.linalg.norm(tilts, axis=1), knots[0], knots[-1])
+        sigma = np.clip(np.linalg.norm(tilts, axis=1), *self.factor.x[[0, -1]])
         return self.factor(sigma), self.participation(sigma)
 
     def participation_at(self, sigma: Array) -> Array:
         """p for queries given by the deviation of their scores."""
-        knots = self.factor.x
-        return np.asarray(self.participation(np.clip(sigma, knots[0], knots[-1])))
+        return np.asarray(self.participation(np.clip(sigma, *self.factor.x[[0, -1]])))
 
     def mean(self, tilts: Array) -> Array:
         """E Gamma_n for each query, (m, d): its tilt, shrunk by the participation."""
@@ -68,17 +62,15 @@ class OutputMoments:
     def average(self, tilts: Array) -> Array:
         """The average of `each`, without holding them all."""
         f, p = self.coefficients(tilts)
-        mixed = np.outer((1 - p) @ tilts / len(tilts), self.offset)
-        moment = (f * tilts.T) @ tilts / len(tilts) + p.mean() * np.eye(len(self.offset))
-        return moment - mixed - mixed.T + np.outer(self.offset, self.offset)
+        return self._average(tilts, f, p, p - 1) + np.outer(self.offset, self.offset)
 
     def average_shift(self, tilts: Array) -> Array:
         """The average less that of the limit's outer product (b - o)(b - o)'."""
         f, p = self.coefficients(tilts)
-        mixed = np.outer(p @ tilts / len(tilts), self.offset)
-        return (
-            ((f - 1) * tilts.T) @ tilts / len(tilts)
-            + np.diag(np.full(len(self.offset), p.mean()))
-            + mixed
-            + mixed.T
-        )
+        return self._average(tilts, f - 1, p, p)
+
+    def _average(self, tilts: Array, along: Array, across: Array, mixed: Array) -> Array:
+        """Average of along bb' + across I + mixed (bo' + ob')."""
+        cross = np.outer(mixed @ tilts / len(tilts), self.offset)
+        moment = (along * tilts.T) @ tilts / len(tilts) + across.mean() * np.eye(tilts.shape[1])
+        return moment + cross + cross.T

@@ -32,15 +32,10 @@ def population_covariance_error(
 ) -> CovarianceError:
     """E|Cov_n - Cov|_F^2 for tokens drawn from a population with replacement."""
     found = [_of_population(head, points, weights, n) for points, weights in stand_ins(tokens)]
-    mse = np.array([f.mse for f in found])
-    inner = np.mean([f.numerical_error for f in found], axis=0)
-    return CovarianceError(
-        n=n,
-        mse=mse.mean(axis=0),
-        bias_square=np.mean([f.bias_square for f in found], axis=0),
-        fluctuation=np.mean([f.fluctuation for f in found], axis=0),
-        numerical_error=np.hypot(inner, mse.std(axis=0)),
-    )
+    parts = [(f.mse, f.bias_square, f.fluctuation, f.numerical_error) for f in found]
+    mse, bias_square, fluctuation, inner = np.mean(parts, axis=0)
+    error = np.hypot(inner, np.std([f.mse for f in found], axis=0))
+    return CovarianceError(n, mse, bias_square, fluctuation, error)
 
 
 def _of_population(

@@ -83,7 +83,8 @@ class Projection:
         tokens. Whitened, a key y moves the other queries' average by E_z[weight y + pull e]; as a
         query it adds its own output over n.
         """
-        g = self.whiten(y)
+        points = np.atleast_2d(checks.vectors(y, len(self.token_mean), "y"))
+        g = (points - self.token_mean) @ self.unwhiten
         blocks = [g[start : start + _BLOCK] for start in range(0, len(g), _BLOCK)]
         as_key = np.concatenate([self.as_key(block)[0] for block in blocks], axis=1)
         return as_key + self.mean_as_query(g)
@@ -93,11 +94,6 @@ class Projection:
         tilts, typical = self.white.tilts(g), self.rule.tilts()
         own = np.stack([o.mean(tilts) - o.mean(typical).mean(axis=0) for o in self.outputs])
         return own @ self.white.values.T / self.n[:, None, None]
-
-    def whiten(self, y: ArrayLike) -> Array:
-        """Tokens in the coordinates where they are standard normal."""
-        points = np.atleast_2d(checks.vectors(y, len(self.token_mean), "y"))
-        return (points - self.token_mean) @ self.unwhiten
 
     def as_key(self, g: Array, squares: bool = False) -> tuple[Array, Array]:
         """What whitened tokens do to m_n, and if asked to S_n, through the other queries.
@@ -173,14 +169,7 @@ def _tables(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:
         known = np.stack([drift * one, extra * one + drift**2 * two, spread * one], axis=1)
         pull, along, across = (gone @ known).T
         weight, cross = ((key * gone) @ np.stack([none, drift * one], axis=1)).T
-        rows.append(
-            [
-                weight,
-                pull - drift @ once,
-                (key**2 * gone) @ none,
-                cross,
-                along - extra @ once - drift**2 @ twice,
-                across - spread @ once,
-            ]
-        )
+        square, along = (key**2 * gone) @ none, along - extra @ once - drift**2 @ twice
+        pull, across = pull - drift @ once, across - spread @ once
+        rows.append([weight, pull, square, cross, along, across])
     return np.array(rows)

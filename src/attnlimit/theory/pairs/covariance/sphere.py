@@ -38,7 +38,7 @@ def sphere_covariance_error(
     gram = keys.values @ keys.values.T
     spread = mean.mse / max(float(np.trace(gram)), 1e-300)
     bias, outputs, alone = [], [], []
-    limits = _limit_squares(keys, tilts)
+    limits = bessel_ratio(keys.dim / 2 - 1, np.linalg.norm(tilts, axis=1)) ** 2
     for k, count in enumerate(n):
         moments = _moments(keys, tilts, int(count))
         second = _average(tilts, moments[:, 1], moments[:, 4])
@@ -79,10 +79,6 @@ def _average(tilts: Array, along: Array, across: Array) -> Array:
     unit = tilts / np.maximum(np.linalg.norm(tilts, axis=1), 1e-300)[:, None]
     inner = (unit * (along - across)[:, None]).T @ unit / len(unit)
     return inner + across.mean() * np.eye(tilts.shape[1])
-
-
-def _limit_squares(keys: SphereKeys, tilts: Array) -> Array:
-    return np.asarray(bessel_ratio(keys.dim / 2 - 1, np.linalg.norm(tilts, axis=1)) ** 2)
 
 
 def _delta_noise(head: Head, tokens: Sphere) -> tuple[float, float]:
