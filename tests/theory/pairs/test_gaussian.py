@@ -18,7 +18,7 @@ def test_two_queries_that_are_keys_too(n):
     white = WhitenedHead(
         0.8 * rng.standard_normal((2, 2)), np.array([0.4, -0.2]), rng.standard_normal((3, 2))
     )
-    law, z = GaussianKeys(white), rng.standard_normal((2, 2))
+    law, z = GaussianKeys(white.values, white.offset), rng.standard_normal((2, 2))
     tilts = white.tilts(z)
     keys = rng.standard_normal((200_000, n, 2))
     keys[:, :2] = z

@@ -24,7 +24,6 @@ from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law
 from attnlimit.theory.pairs.population import population_mean_error
 
-METHODS = ("exact", "delta")
 SUBSET_QUERIES = 32
 SCHEME_QUERIES = 128
 NEGLIGIBLE = 40.0
@@ -61,7 +60,7 @@ def predict_capture(
     """
     captured = capture[layer, head]
     checks.one_of(statistic, ("mean", "pointwise"), "statistic")
-    checks.one_of(method, METHODS, "method")
+    checks.one_of(method, ("exact", "delta"), "method")
     counts, samplers = _sized(captured, Iid() if sampler is None else sampler, n)
     chosen = samplers[0]
     if method == "delta":

@@ -10,7 +10,6 @@ from scipy.interpolate import CubicSpline
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep
-from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.pairs.law import PairTable
 from attnlimit.theory.pairs.plane import HeightNodes, Plane, PlaneSums, plane_table
 
@@ -29,18 +28,9 @@ def normal_nodes(score_std: float) -> tuple[Array, Array]:
 class GaussianKeys:
     """Standard normal keys: a query's scores are |b| g, and its limit is its tilt b."""
 
-    white: WhitenedHead
+    values: Array  # (d_v, d): maps whitened keys to outputs
+    offset: Array  # (d,): mean limit, whitened
     step: float = PAIRS.step
-
-    @property
-    def values(self) -> Array:
-        """Maps whitened keys to outputs."""
-        return self.white.values
-
-    @property
-    def offset(self) -> Array:
-        """Mean limit, whitened."""
-        return self.white.offset
 
     def limit_height(self, size: float) -> float:
         """The limit is the tilt itself."""

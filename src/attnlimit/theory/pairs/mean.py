@@ -74,7 +74,7 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
     importance = np.abs((b1 * b2).sum(axis=1)) * shrink
     pool = PairPool.of(importance, weight, (b1, b2), (sigma1, sigma2), white.values)
     control = OwnKeyControl.of(white, n, 1.2 * widest + 1e-6)
-    keys = GaussianKeys(white)
+    keys = GaussianKeys(white.values, white.offset)
 
     def both_signs(index: int) -> Array:
         own = [np.stack([first[index], sign * second[index]]) for sign in (1, -1)]

@@ -206,19 +206,14 @@ class _MeanField:
     population: Population
     means: Array  # (R, d_v): E Gamma_n(x_i) - m
 
-    def _response(self, query: int, keys: NDArray[np.int64] | slice) -> Array:
-        shift = self.population.values[keys] - self.population.outputs[query]
-        return self.share[query, keys][:, None] * shift
-
     def pair(self, i: int, j: int) -> float:
-        every = slice(None)
-        shared = (self._response(i, every) * self._response(j, every)).sum(axis=1)
-        rows = self.population.rows
-        return float(
-            self.n * (self.population.weights @ shared)
-            + self._response(i, rows[[j]])[0] @ self.means[j]
-            + self._response(j, rows[[i]])[0] @ self.means[i]
+        all_keys, rows = self.population, self.population.rows
+        one, other = (
+            self.share[query][:, None] * (all_keys.values - all_keys.outputs[query])
+            for query in (i, j)
         )
+        as_keys = one[rows[j]] @ self.means[j] + other[rows[i]] @ self.means[i]
+        return float(self.n * (all_keys.weights @ (one * other).sum(axis=1)) + as_keys)
 
     def average(self) -> float:
         """Average of `pair` over two independent queries."""

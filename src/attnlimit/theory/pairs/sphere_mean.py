@@ -92,13 +92,12 @@ def _own_average(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64]) -> tupl
 
     How the values stretch the query's direction is the control.
     """
-    tilts = keys.tilts(tokens.points(_CONTROL_QUERIES, 1))
+    points = tokens.points(_CONTROL_QUERIES, 1)
+    tilts = keys.tilts(points)
     sizes = np.maximum(np.linalg.norm(tilts, axis=1), 1e-300)
     gains = ((tilts / sizes[:, None] @ keys.values.T) ** 2).sum(axis=1)
     found = []
-    for x in tokens.points(_CONTROL_QUERIES, 1)[:_OWN_QUERIES]:
-        tilt = keys.tilts(x[None])[0]
-        size = max(float(np.linalg.norm(tilt)), 1e-300)
+    for x, tilt, size in zip(*(a[:_OWN_QUERIES] for a in (points, tilts, sizes)), strict=True):
         cuts, shares = extrapolation(keys.dim, n, size)
         rows = []
         for cut in cuts:
