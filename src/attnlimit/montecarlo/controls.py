@@ -12,7 +12,6 @@ where a single rare token decides: each feature says from how many tokens on it 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -33,28 +32,6 @@ POINTS = 1 << 15
 # variance of its sum over n.
 RARE = 1000
 LARGEST_SHARE = 1.0
-
-
-class TokenFeatures(Protocol):
-    """Centred vector functions of one token, in output space, and their second moments."""
-
-    @property
-    def gram(self) -> Array:
-        """E <f_j, f_k>, of shape (J, J)."""
-        ...
-
-    @property
-    def scalar_means(self) -> Array:
-        """Expectations of the scalar features, (Z,)."""
-        ...
-
-    def steady(self, n: int) -> tuple[Mask, Mask]:
-        """Which features, (J,) and (Z,), no single one of n tokens can be expected to decide."""
-        ...
-
-    def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Sums over the tokens (B, S, d) of the features: (B, J, d_v) and (B, Z), float64."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +56,10 @@ class GaussianFeatures:
     scalar_variances: Array
 
     def steady(self, n: int) -> tuple[Mask, Mask]:
-        """Which features can be used at n, judged at rare tokens: on each axis, and all around."""
+        """Which features, (J,) and (Z,), no single one of n tokens can be expected to decide.
+
+        Judged at rare tokens: on each axis, and all around.
+        """
         dim = len(self.exponents)
         rare = 1 / (RARE * n)
         squares = np.ones((dim + 1, dim))
@@ -88,19 +68,15 @@ class GaussianFeatures:
         weights = np.exp(squares @ self.exponents.double().numpy() / 2)
         sizes = squares @ self.sizes.T
         largest = (weights**2 * sizes).max(axis=0)
-        lengths = (
-            squares @ np.stack([np.diag(metric) for metric in self.lengths.double().numpy()]).T
-        )
+        lengths = squares @ np.diagonal(self.lengths.double().numpy(), axis1=1, axis2=2).T
         products = weights[:, 1:, None] * lengths[:, None, :]
         scalars = np.concatenate([products.reshape(dim + 1, -1), weights[:, 2:]], axis=1)
         departures = ((scalars - self.scalar_means) ** 2).max(axis=0)
-        return (
-            largest <= LARGEST_SHARE * n * np.diag(self.gram),
-            departures <= LARGEST_SHARE * n * self.scalar_variances,
-        )
+        share = LARGEST_SHARE * n
+        return largest <= share * np.diag(self.gram), departures <= share * self.scalar_variances
 
     def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum the features over tokens, weights in float32 and sums in float64.
+        """Sum the features over tokens (B, S, d): (B, J, d_v) and scalars (B, Z), in float64.
 
         Draw by draw: a product of matrices of another shape may differ in its last bit.
         """
@@ -155,6 +131,10 @@ class GenericFeatures:
         value = tokens @ self.head.V.T
         limits = limit(self.head, self.tokens)(tokens)
         return np.stack([limits, value, standard * value, standard**2 * value], axis=1)
+
+
+TokenFeatures = GaussianFeatures | GenericFeatures
+"""Centred vector functions of one token, in output space, with E <f_j, f_k> as their `gram`."""
 
 
 def token_features(head: Head, tokens: Tokens) -> TokenFeatures:

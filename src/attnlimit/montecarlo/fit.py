@@ -12,6 +12,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.curve import NORMS, Curve
 from attnlimit.errors import BadInput, UnreliableFit
+from attnlimit.result import table
 
 MIN_POINTS = 4
 MIN_REPLICATES = 4
@@ -56,17 +57,15 @@ class RateFit:
     def to_frame(self) -> pd.DataFrame:
         """One row with the fit."""
         low, high = self.interval()
-        return pd.DataFrame(
-            {
-                "statistic": [self.statistic],
-                "beta": [self.beta],
-                "stderr": [self.stderr],
-                "low": [low],
-                "high": [high],
-                "predicted": [np.nan if self.predicted is None else self.predicted],
-                "p_value": [self.p_value],
-                "heavy_tailed": [self.heavy_tailed],
-            }
+        return table(
+            statistic=self.statistic,
+            beta=self.beta,
+            stderr=self.stderr,
+            low=low,
+            high=high,
+            predicted=np.nan if self.predicted is None else self.predicted,
+            p_value=self.p_value,
+            heavy_tailed=self.heavy_tailed,
         )
 
     def __str__(self) -> str:
@@ -161,16 +160,13 @@ def _goodness(
     residual: Array, covariance: Array, solve: Array, design: Array, measured: bool
 ) -> tuple[float, int]:
     """Chi-square of the residuals under their own covariance, and its degrees of freedom."""
-    freedom = len(residual) - 2
     if not measured:
         return 0.0, 0
     projection = np.eye(len(residual)) - design @ solve
-    spread = projection @ covariance @ projection.T
-    values, vectors = np.linalg.eigh(spread)
+    values, vectors = np.linalg.eigh(projection @ covariance @ projection.T)
     kept = values > 1e-9 * values.max()
-    return float((((residual @ vectors)[kept]) ** 2 / values[kept]).sum()), min(
-        freedom, int(kept.sum())
-    )
+    chi_square = ((residual @ vectors)[kept] ** 2 / values[kept]).sum()
+    return float(chi_square), min(len(residual) - 2, int(kept.sum()))
 
 
 def _bootstrap(curve: Curve, covariance: Array, half: float, row: Array) -> Array:

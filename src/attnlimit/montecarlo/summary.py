@@ -33,20 +33,6 @@ class Summary:
         return np.sqrt(np.diag(self.covariance))
 
 
-@dataclass(frozen=True)
-class Fold:
-    """Controls for the draws `inside`, with weights fitted on the others.
-
-    A draw's value is corrected by `columns @ weights`; `shares` is what each fitted draw has added
-    to the weights, zero inside.
-    """
-
-    inside: Mask
-    columns: Array
-    weights: Array
-    shares: Array
-
-
 def summarise(samples: Samples, *, control: bool = True) -> Summary:
     """Average the draws, less what controls of known mean explain.
 
@@ -64,10 +50,10 @@ def summarise(samples: Samples, *, control: bool = True) -> Summary:
         number = np.arange(replicates) % FOLDS
         for k in range(sizes):
             for fold in range(FOLDS):
-                part = _fit(samples, k, number == fold, affordable)
-                own = part.columns[part.inside]
-                left[part.inside, k] -= own @ part.weights
-                moved[:, k] -= part.shares @ own.sum(axis=0)
+                inside = number == fold
+                columns, weights, shares = _fit(samples, k, ~inside, affordable)
+                left[inside, k] -= columns[inside] @ weights
+                moved[:, k] -= shares @ columns[inside].sum(axis=0)
     answered = left + moved / 2
     residuals = answered - answered.mean(axis=0)
     covariance = residuals.T @ residuals / (replicates * (replicates - 1))
@@ -76,9 +62,11 @@ def summarise(samples: Samples, *, control: bool = True) -> Summary:
     return Summary(left.mean(axis=0), covariance, reduction)
 
 
-def _fit(samples: Samples, k: int, inside: Mask, affordable: int) -> Fold:
-    """Regress the values at the k-th n on the controls, without the draws `inside`."""
-    fitted = ~inside
+def _fit(samples: Samples, k: int, fitted: Mask, affordable: int) -> tuple[Array, Array, Array]:
+    """Regress the values at the k-th n on the controls, over the draws `fitted`.
+
+    Columns of controls, their weights, and what each fitted draw has added to the weights.
+    """
     projected, slopes, slope_shares = _projected(samples, k, fitted)
     controls = np.concatenate([projected, samples.zeros[k]] if samples.zeros else [projected], 1)
     controls = controls[:, :affordable]
@@ -93,7 +81,7 @@ def _fit(samples: Samples, k: int, inside: Mask, affordable: int) -> Fold:
     leverage = (left[:, kept] ** 2).sum(axis=1) + 1 / len(design)
     residuals = (values - design @ weights) / np.maximum(1 - leverage, 1e-3)
     if (residuals**2).sum() >= (values**2).sum():
-        return Fold(inside, np.zeros((len(inside), 0)), np.zeros(0), np.zeros((len(inside), 0)))
+        return controls[:, :0], weights[:0], controls[:, :0]
     shares = np.zeros_like(controls)
     shares[fitted] = (left[:, kept] * residuals[:, None]) @ inverse.T
     if projected.shape[1] and spread[0] > 0:
@@ -102,7 +90,7 @@ def _fit(samples: Samples, k: int, inside: Mask, affordable: int) -> Fold:
         weights = np.concatenate([weights, np.zeros(slopes.shape[1])])
         controls = np.concatenate([controls, slopes], axis=1)
         shares = np.concatenate([shares, slope_shares], axis=1)
-    return Fold(inside, controls, weights, shares)
+    return controls, weights, shares
 
 
 def _projected(samples: Samples, k: int, fitted: Mask) -> tuple[Array, Array, Array]:
@@ -111,9 +99,9 @@ def _projected(samples: Samples, k: int, fitted: Mask) -> tuple[Array, Array, Ar
     Least squares over the draws `fitted`. Also its derivative in the combination, and what each
     draw has added to the combination.
     """
-    draws = len(samples.values)
     if samples.gram is None or samples.gram_mean is None:
-        return np.zeros((draws, 0)), np.zeros((draws, 0)), np.zeros((draws, 0))
+        nothing = np.zeros((len(fitted), 0))
+        return nothing, nothing, nothing
     known = samples.gram_mean / samples.n[k]
     unit = np.sqrt(np.maximum(np.diag(known), 1e-300))
     gram = samples.gram[:, k, 1:, 1:] / np.outer(unit, unit)

@@ -101,14 +101,10 @@ def _gaussian_mean_covariance(white: WhitenedHead) -> Array:
     offset = axes.T @ white.offset
     precision = (1 - spectrum) / (1 + spectrum)
     centre = offset / precision
-    log_mass = (
-        -np.log1p(spectrum).sum()
-        - np.log(precision).sum() / 2
-        + (offset @ offset + offset @ centre) / 2
-    )
-    second = (np.diag(1 / precision) + np.outer(centre, centre)) / np.outer(
-        1 + spectrum, 1 + spectrum
-    )
+    log_mass = (offset @ offset + offset @ centre - np.log(precision).sum()) / 2
+    log_mass -= np.log1p(spectrum).sum()
+    second = np.diag(1 / precision) + np.outer(centre, centre)
+    second /= np.outer(1 + spectrum, 1 + spectrum)
     as_key = np.exp(log_mass) * (axes @ second @ axes.T)
     whitened = white.tilt_cov + white.B + white.B.T + as_key
     return white.values @ whitened @ white.values.T
@@ -119,9 +115,7 @@ def mean_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
     check_limit(head, tokens)
     points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
     if isinstance(tokens.form, GaussianForm):
-        white = WhitenedHead.of(head, tokens)
-        g = _whiten(tokens, points)
-        gain, shrunk = _key_response(white, g)
+        white, g, gain, shrunk = _key_response(head, tokens, points)
         return (g @ white.B + gain[:, None] * shrunk) @ white.values.T
     return _quasi_mean_influence(head, tokens, points, 0)
 
@@ -131,7 +125,9 @@ def _quasi_mean_influence(head: Head, tokens: Tokens, points: Array, seed: int) 
     output = limit(head, tokens)
     at_queries = output(queries)
     as_query = output(points) - weights @ at_queries
-    return as_query + _reweighted(head, tokens, points, queries, weights, at_queries)
+    columns = np.concatenate([np.ones((len(queries), 1)), at_queries], axis=1) * weights[:, None]
+    sums = _ratio_sums(head, tokens, points, queries, columns)
+    return as_query + (points @ head.V.T) * sums[:, :1] - sums[:, 1:]
 
 
 def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
@@ -143,9 +139,7 @@ def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
     check_limit(head, tokens)
     points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
     if isinstance(tokens.form, GaussianForm):
-        white = WhitenedHead.of(head, tokens)
-        g = _whiten(tokens, points)
-        gain, shrunk = _key_response(white, g)
+        white, g, gain, shrunk = _key_response(head, tokens, points)
         moved = g - white.offset - shrunk  # E[b | g] - offset
         spread = white.tilt_cov @ np.linalg.inv(np.eye(len(white.B)) + white.tilt_cov)
         as_key = shrunk[:, :, None] * moved[:, None, :] - spread
@@ -163,46 +157,36 @@ def quasi_covariance_influence(head: Head, tokens: Tokens, points: Array, seed: 
     at_queries = output(queries)
     centred = at_queries - weights @ at_queries
     own = output(points) - weights @ at_queries
-    S = (weights * centred.T) @ centred
-    result = own[:, :, None] * own[:, None, :] - S
+    result = own[:, :, None] * own[:, None, :] - (weights * centred.T) @ centred
     size = head.value_dim
     moments = (at_queries[:, :, None] * centred[:, None, :]).reshape(len(queries), -1)
-    ratio_sums = _ratio_sums(
-        head, tokens, points, queries, np.concatenate([centred, moments], 1) * weights[:, None]
-    )
-    values = points @ head.V.T
-    as_key = values[:, :, None] * ratio_sums[:, None, :size] - ratio_sums[:, size:].reshape(
-        -1, size, size
-    )
+    columns = np.concatenate([centred, moments], axis=1) * weights[:, None]
+    sums = _ratio_sums(head, tokens, points, queries, columns)
+    as_key = (points @ head.V.T)[:, :, None] * sums[:, None, :size]
+    as_key -= sums[:, size:].reshape(-1, size, size)
     return result + as_key + np.swapaxes(as_key, 1, 2)
 
 
-def _whiten(tokens: Tokens, points: Array) -> Array:
-    return (points - tokens.mean()) @ np.linalg.pinv(tokens.sqrt_cov())
+def _key_response(
+    head: Head, tokens: Tokens, points: Array
+) -> tuple[WhitenedHead, Array, Array, Array]:
+    """The head and keys g, whitened, with G(g) and (I + Q)^{-1}(g - offset).
 
-
-def _key_response(white: WhitenedHead, g: Array) -> tuple[Array, Array]:
-    """G(g) and (I + Q)^{-1}(g - offset): a key's pull on all queries, Q the tilts' covariance."""
+    That is a key's pull on all queries, Q the tilts' covariance.
+    """
+    white = WhitenedHead.of(head, tokens)
+    g = (points - tokens.mean()) @ np.linalg.pinv(tokens.sqrt_cov())
     identity = np.eye(len(white.B))
     shrunk = np.linalg.solve(identity + white.tilt_cov, (g - white.offset).T).T.astype(np.float64)
     log_gain = ((g**2).sum(1) - ((g - white.offset) * shrunk).sum(1)) / 2
     log_gain -= np.linalg.slogdet(identity + white.tilt_cov)[1] / 2
-    return np.exp(np.minimum(log_gain, 700.0)), shrunk
+    return white, g, np.exp(np.minimum(log_gain, 700.0)), shrunk
 
 
 def _rule(tokens: Tokens, seed: int) -> tuple[Array, Array]:
     """Points and weights that stand for the tokens: themselves, or a quasi-random rule."""
     uniform = np.full(_QUASI_POINTS, 1 / _QUASI_POINTS)
     return tokens.atoms() or (tokens.points(_QUASI_POINTS, seed), uniform)
-
-
-def _reweighted(
-    head: Head, tokens: Tokens, points: Array, queries: Array, weights: Array, outputs: Array
-) -> Array:
-    """E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))] at each point."""
-    columns = np.concatenate([np.ones((len(queries), 1)), outputs], axis=1) * weights[:, None]
-    sums = _ratio_sums(head, tokens, points, queries, columns)
-    return (points @ head.V.T) * sums[:, :1] - sums[:, 1:]
 
 
 def check_reach(tokens: Tokens, tilts: Array, points: Array, weights: Array) -> None:

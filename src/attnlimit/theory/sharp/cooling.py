@@ -104,9 +104,9 @@ def sharpest(head: Head, tokens: Tokens, x: Array, n: int) -> float:
     if isinstance(form, GaussianForm):
         return min(MAX_SIGMA, 8 * np.sqrt(2 * np.log(n))) / score_std
     if isinstance(form, SphericalForm) and form.radial_dim > 1:
-        halves = _halves(form)
+        half = (form.radial_dim - 1) / 2
         # From the best token to the next the gap grows by a factor of about 1 + 1/half.
-        kappa = 6 * halves[0] / (2 * float(betaincinv(*halves, 1 / n)))
+        kappa = 6 * half / (2 * float(betaincinv(half, half, 1 / n)))
         return kappa / (form.radius * float(np.linalg.norm(t)))
     return (20 if isinstance(form, IndependentForm) else 60) / score_std
 
@@ -126,22 +126,18 @@ def _moments(
     return exact.bias[0], exact.mse[0] - (exact.bias[0] ** 2).sum(axis=1)
 
 
-def _halves(form: SphericalForm) -> tuple[float, float]:
-    return (form.radial_dim - 1) / 2, (form.radial_dim - 1) / 2
-
-
 def _cap_law(form: SphericalForm, t: Array, n: NDArray[np.int64]) -> ScoreLaw:
     """Score law with nodes only in the cap that matters; all the mass below is one node.
 
     Some of the fewest n tokens are in the cap of probability 25/n but for probability e^-25, and
     a token whose score is 150 below that cap's edge has no weight.
     """
-    halves = _halves(form)
+    half = (form.radial_dim - 1) / 2
     norm = float(np.linalg.norm(t))
     kappa = form.radius * norm
     few, many = float(n.min()), float(n.max())
-    first = 2 * float(betaincinv(*halves, 1e-18 / many))
-    typical = 2 * float(betaincinv(*halves, min(25 / few, 1 - 1e-9)))
+    first = 2 * float(betaincinv(half, half, 1e-18 / many))
+    typical = 2 * float(betaincinv(half, half, min(25 / few, 1 - 1e-9)))
     last = min(typical + 150 / kappa, 2.0)
     if kappa * last > _MAX_CAP_SCORE:
         raise BadInput(
@@ -149,14 +145,14 @@ def _cap_law(form: SphericalForm, t: Array, n: NDArray[np.int64]) -> ScoreLaw:
             "attention is a hard maximum there, use hardmax_error."
         )
     edges = [first]
-    ratio = np.expm1(min(1.5 / halves[0], 1.0))
+    ratio = np.expm1(min(1.5 / half, 1.0))
     while edges[-1] < last:
         edges.append(edges[-1] + min(ratio * edges[-1], 2 / kappa))
     edges[-1] = last
     gap, width = resolved_panels(np.array(edges))
-    log_density = (halves[0] - 1) * np.log(gap * (2 - gap) / 4) - betaln(*halves) - np.log(2)
+    log_density = (half - 1) * np.log(gap * (2 - gap) / 4) - betaln(half, half) - np.log(2)
     weight = width * np.exp(log_density)
-    rest = float(1 - betainc(*halves, last / 2))
+    rest = float(1 - betainc(half, half, last / 2))
     gap, weight = np.append(gap, last), np.append(weight, rest)
     unit = t / norm
     across = form.radius**2 * gap * (2 - gap) / (form.radial_dim - 1)

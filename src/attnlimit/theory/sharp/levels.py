@@ -13,6 +13,7 @@ from scipy.special import gammaln
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
+from attnlimit.tokens.score_law import resolved_panels
 
 _TIE = 1e-12
 _MAX_LEVELS = 2_000_000
@@ -30,36 +31,35 @@ class Levels:
 
     def winning(self, n: int) -> Array:
         """P(the best of n draws is at each level)."""
-        above = np.concatenate([[0.0], np.cumsum(self.probability)[:-1]])
-        log_none = n * np.log1p(-np.minimum(above, 1 - 1e-16))
-        ratio = self.probability / np.maximum(1 - above, 1e-300)
-        log_missed = n * np.log1p(-np.minimum(ratio, 1 - 1e-16))
-        return np.exp(log_none) * -np.expm1(log_missed)
+        none_above, share = self._from_above(n)
+        return none_above * -np.expm1(n * np.log1p(-share))
+
+    def _from_above(self, n: int) -> tuple[Array, Array]:
+        """P(none of n draws is above each level), and the level's share of those not above."""
+        above = np.minimum(np.append(0.0, np.cumsum(self.probability)[:-1]), 1 - 1e-16)
+        share = np.minimum(self.probability / (1 - above), 1 - 1e-16)
+        return np.exp(n * np.log1p(-above)), share
 
     def errors(self, n: int) -> tuple[Array, float, float]:
         """Bias, mean squared error and expected largest score of n draws."""
         win = self.winning(n)
         mse = float(win @ (self.offset**2).sum(axis=1))
         tied = np.flatnonzero((self.spread > 0) & (win > 1e-18))
-        above = np.concatenate([[0.0], np.cumsum(self.probability)[:-1]])
+        none_above, share = self._from_above(n)
         for start in range(0, len(tied), _CHUNK):
             level = tied[start : start + _CHUNK]
-            none_above = np.exp(n * np.log1p(-np.minimum(above[level], 1 - 1e-16)))
-            share = np.minimum(self.probability[level] / (1 - above[level]), 1 - 1e-16)
-            mse += float((none_above * self.spread[level]) @ _mean_inverse_count(n, share))
+            weight = none_above[level] * self.spread[level]
+            mse += float(weight @ _mean_inverse_count(n, share[level]))
         return win @ self.offset, mse, float(win @ self.score)
 
 
 def _mean_inverse_count(n: int, share: Array) -> Array:
     """E[1/N; N >= 1] for N binomial(n, share): int_0^1 ((1 - p + pu)^n - (1-p)^n)/u du."""
-    unit, unit_weight = np.polynomial.legendre.leggauss(16)
-    edges = np.append(0.5 ** np.arange(0.0, 56.0), 0.0)  # of 1 - u: fine where u is near 1
-    half = -np.diff(edges) / 2
-    gap = (((edges[1:] + edges[:-1]) / 2)[:, None] + half[:, None] * unit).ravel()
-    weight = (half[:, None] * unit_weight).ravel() / (1 - gap)
+    # Nodes of 1 - u: fine where u is near 1.
+    gap, weight = resolved_panels(np.append(0.0, 0.5 ** np.arange(55.0, -1.0, -1.0)))
     missed = np.exp(n * np.log1p(-share))
     value = np.exp(n * np.log1p(-np.multiply.outer(share, gap))) - missed[:, None]
-    return np.asarray(value @ weight)
+    return np.asarray(value @ (weight / (1 - gap)))
 
 
 def population_levels(
@@ -103,10 +103,8 @@ def sign_levels(scale: float, t: Array, values: Array) -> tuple[Levels, Array]:
     free = scale**2 * float((values[:, ~acting] ** 2).sum())
     order = np.argsort(-score, kind="stable")
     offset = -2 * share @ sums
-    return (
-        _merge(score[order], probability[order], offset[order], (within + free)[order]),
-        target,
-    )
+    columns = (score, probability, offset, within + free)
+    return _merge(*(column[order] for column in columns)), target
 
 
 def _equal_sizes(size: Array, acting: Array) -> list[Array]:
