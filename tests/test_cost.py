@@ -12,13 +12,13 @@ from attnlimit.cost import (
     Estimate,
     Job,
     Shape,
-    drawn_sizes,
     made_capture,
     measure_rates,
     shape_of,
 )
 from attnlimit.errors import BadInput
 from attnlimit.models import measure_capture, predict_capture
+from attnlimit.survey.head import drawn_sizes
 from called import call
 
 DIM = 16

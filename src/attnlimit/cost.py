@@ -8,11 +8,11 @@ d the dimension of a head, J the nodes of the exact law.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import process_time
+from timeit import repeat
 
-import numpy as np
 import pandas as pd
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -23,6 +23,7 @@ from attnlimit.errors import BadInput
 from attnlimit.models import Capture, LoadedModel, measure_capture, predict_capture
 from attnlimit.models.capture.captured import CapturedLayer
 from attnlimit.models.capture.masks import Mask
+from attnlimit.survey.head import drawn_sizes
 from attnlimit.threads import one_thread
 
 NUMBER, DOUBLE = 4, 8  # bytes of a float32 and of a float64
@@ -30,7 +31,6 @@ SCORE_DEPTH, STEP = 26.5, 0.55
 """Nodes of the exact law: (log n + 26.5) / 0.55 for scores 20 deep, the mean over bundled heads."""
 
 BLOCK = 1 << 22  # scores that a blocked pass holds at a time
-SIZES = 6  # how many n `measure` draws at
 HOUR = 3600.0
 
 
@@ -151,11 +151,6 @@ class Job:
         )
 
 
-def drawn_sizes(tokens: int) -> list[int]:
-    """The n at which `measure` draws."""
-    return [int(n) for n in np.unique(np.geomspace(4, tokens, SIZES).astype(np.int64))]
-
-
 def measure_rates(job: Job, tokens: int = 384) -> dict[str, float]:
     """Core-seconds of one unit of every stage, timed here on a head of the job's dimension."""
     dim, causal, texts = job.shape.head_dim, job.shape.causal, min(job.texts, 4)
@@ -176,28 +171,20 @@ def measure_rates(job: Job, tokens: int = 384) -> dict[str, float]:
         "drawn key": lambda: measure_capture(made, "pointwise", sizes, small.replicates),
     }
     with one_thread():
-        return {unit: _core_seconds(action) / counts[unit] for unit, action in work.items()}
+        # The faster of two runs: the first also loads what is needed once.
+        runs = {unit: repeat(work[unit], timer=process_time, repeat=2, number=1) for unit in work}
+    return {unit: max(min(seconds), 1e-9) / counts[unit] for unit, seconds in runs.items()}
 
 
-def _core_seconds(action: Callable[[], object]) -> float:
-    """Processor seconds of the faster of two runs; the first also loads what is needed once."""
-    found = []
-    for _ in range(2):
-        start = time.process_time()
-        action()
-        found.append(time.process_time() - start)
-    return max(min(found), 1e-9)
-
-
-def made_capture(tokens: int, dim: int, *, causal: bool, heads: int = 1, seed: int = 0) -> Capture:
+def made_capture(tokens: int, dim: int, *, causal: bool, seed: int = 0) -> Capture:
     """A capture of one layer whose queries, keys and values are normal, for sizes no model has."""
     generator = torch.Generator().manual_seed(seed)
-    q, k, v = (torch.randn(heads, tokens, dim, generator=generator) for _ in range(3))
+    q, k, v = (torch.randn(1, tokens, dim, generator=generator) for _ in range(3))
     place = torch.arange(tokens)
     rule = (lambda queries, keys: keys <= queries) if causal else None
     mask = Mask(place, rule, causal)
     layer = CapturedLayer(2 * q, k, v, mask, dim**-0.5, softcap=None, bias=None)
-    return Capture({0: layer}, ("",) * tokens, place, place < 0, depth=1, heads=heads)
+    return Capture({0: layer}, ("",) * tokens, place, place < 0, depth=1, heads=1)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from attnlimit.errors import BadInput
 
-TEMPORARY_SUFFIX = ".partial"
+PARTIAL = ".partial"  # how temporary names end
 MOST_JSON = 1 << 27
 """Bytes of JSON: far beyond what the package writes."""
 
@@ -25,7 +25,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
     Without `durable` the system flushes it when it likes: a power cut may lose the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY_SUFFIX}")
+    temporary = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with temporary.open("wb") as file:
             file.write(content)
@@ -36,19 +36,12 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
     except OSError:
         temporary.unlink(missing_ok=True)  # on a full disk every byte counts
         raise
-    if durable:
-        _flush_directory(path.parent)
-
-
-def _flush_directory(directory: Path) -> None:
-    """Make the rename itself survive a power cut, where the system has a way to say so."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    if durable and os.name != "nt":  # the rename itself survives a power cut, too
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def digest(content: bytes) -> str:

@@ -37,7 +37,8 @@ def read_table(content: bytes, name: str, schema: pa.Schema | None = None) -> pd
             raise ValueError(f"it unpacks to {values:.3g} values")
         read = pyarrow.parquet.read_table(io.BytesIO(content), page_checksum_verification=True)
         table: pd.DataFrame = (read if schema is None else _of_schema(read, schema)).to_pandas()
-        table.columns = [_text(column) for column in table.columns]
+        table.columns = [str(column) for column in table.columns]
+        "".join(table.columns).encode()  # half a character is damage
     except MemoryError:
         raise
     except Exception as error:  # a damaged table can trip the reader anywhere
@@ -58,9 +59,3 @@ def _of_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
         except pa.ArrowException:
             raise ValueError(f"its {field.name!r} is {column.type}, not {field.type}") from None
     return pa.table(columns, schema=schema)
-
-
-def _text(name: object) -> str:
-    text = str(name)
-    text.encode()
-    return text

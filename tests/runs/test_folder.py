@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import attnlimit
 from attnlimit.errors import BadInput
 from attnlimit.runs import FolderBusy, RunFolder, run_key
 from attnlimit.tables import to_parquet
@@ -12,16 +13,16 @@ CONFIG = {"seed": 0, "n": [10, 20]}
 FRAME = pd.DataFrame({"n": [10, 20], "value": [0.5, 0.25], "list": [[1.0], [2.0, 3.0]]})
 
 
-def test_key_depends_on_everything_a_result_depends_on(monkeypatch):
+def test_key_depends_on_everything_a_result_depends_on():
     keys = {
         run_key("a", CONFIG),
         run_key("b", CONFIG),
         run_key("a", CONFIG | {"seed": 1}),
         run_key("a", CONFIG, weights="abc"),
+        run_key("a", CONFIG, version="999"),
     }
-    monkeypatch.setattr("attnlimit.__version__", "999")
-    keys.add(run_key("a", CONFIG))
     assert len(keys) == 5
+    assert run_key("a", CONFIG, version=attnlimit.__version__) in keys
 
 
 def test_key_does_not_depend_on_the_order_of_the_configuration():

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
-from attnlimit.cli.options import AsJson, with_options
-from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.cli.options import AsJson
+from attnlimit.cli.show import print_json, print_table, say
 from attnlimit.cli.where import TlsOptions
 from attnlimit.errors import BadInput
 from attnlimit.models import load
 from attnlimit.runs import DaskCluster
-from attnlimit.runs.bundle import difference
-from attnlimit.runs.versions import versions
+from attnlimit.runs.record import versions
+from attnlimit.runs.task import difference
 
 HOW = """\
 Any Dask cluster will do, if its workers have the same versions as this machine.
@@ -45,19 +45,11 @@ Shards come back to the machine that runs the command, which alone writes the ru
 need no shared disk, only the model's weights if there is a model."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the root."""
-    app.command("cluster")(cluster)
-
-
-@with_options
 def cluster(
     address: Annotated[
         str | None, typer.Argument(help="A scheduler to check, or local; none: how to start one.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", help="A model that every worker must be able to load.")
-    ] = None,
+    model: Annotated[str | None, typer.Option(help="A model that all workers must load.")] = None,
     json: AsJson = False,
     *,
     certificates: TlsOptions,
@@ -67,7 +59,7 @@ def cluster(
         if json:
             print_json({"how": HOW.split("\n")})
         else:
-            console().print(HOW, markup=False, soft_wrap=True)
+            say(HOW)
         return
     with DaskCluster(address, tls=certificates.tls()) as entered:
         rows = check_workers(entered.client, model)
@@ -86,13 +78,24 @@ def cluster(
 def check_workers(client: Any, model: str | None) -> list[dict[str, Any]]:
     """One row for each worker: its size, and what keeps it from doing our work."""
     expected = tuple(versions().items())
-    weights = None if model is None else weights_of(model)
     workers = client.scheduler_info(n_workers=-1)["workers"]
     differences = client.run(difference, expected, on_error="return")
-    found = client.run(weights_of, model, on_error="return") if model is not None else {}
+    weights, found = None, {}
+    if model is not None:
+        weights = weights_of(model)
+        found = client.run(weights_of, model, on_error="return")
     rows = []
     for address, about in workers.items():
-        trouble = _trouble(differences.get(address), found.get(address, weights), weights, model)
+        trouble = ""
+        other, theirs = differences.get(address), found.get(address, weights)
+        if isinstance(other, BaseException):
+            trouble = f"cannot run attnlimit: {other}"
+        elif other:
+            trouble = str(other)
+        elif isinstance(theirs, BaseException):
+            trouble = f"cannot load {model}: {theirs}"
+        elif theirs != weights:
+            trouble = f"has other weights of {model}"
         rows.append(
             {
                 "worker": address,
@@ -108,13 +111,3 @@ def check_workers(client: Any, model: str | None) -> list[dict[str, Any]]:
 def weights_of(model: str) -> str:
     """SHA-256 of a model's weights as this process sees them."""
     return load(model).weights
-
-
-def _trouble(difference: Any, found: Any, weights: str | None, model: str | None) -> str:
-    if isinstance(difference, BaseException):
-        return f"cannot run attnlimit: {difference}"
-    if difference:
-        return str(difference)
-    if isinstance(found, BaseException):
-        return f"cannot load {model}: {found}"
-    return "" if found == weights else f"has other weights of {model}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from attnlimit import checks
 from attnlimit.cli.options import AsJson
@@ -14,23 +14,14 @@ from attnlimit.errors import BadInput
 from attnlimit.models import load
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the root."""
-    app.command("cost")(cost)
-
-
 def cost(
-    model: Annotated[str | None, typer.Option("--model", help="A model to load.")] = None,
-    like: Annotated[
-        str | None, typer.Option("--like", help=f"Sizes of a known model: {', '.join(NAMED)}.")
-    ] = None,
-    context: Annotated[
-        int, typer.Option("--context", "--text-tokens", help="Tokens of a text.")
-    ] = 512,
-    queries: Annotated[int, typer.Option("--queries", help="Budgeted for each head.")] = 128,
-    parts: Annotated[int, typer.Option("--parts", help="Stretches of text.")] = 4,
-    replicates: Annotated[int, typer.Option("--replicates", help="Draws of measure.")] = 100,
-    workers: Annotated[int, typer.Option("--workers", help="Workers, of one core each.")] = 1,
+    model: Annotated[str | None, Option(help="A model to load.")] = None,
+    like: Annotated[str | None, Option(help=f"Sizes of a known model: {', '.join(NAMED)}.")] = None,
+    context: Annotated[int, Option("--context", "--text-tokens", help="Tokens of a text.")] = 512,
+    queries: Annotated[int, Option(help="Budgeted for each head.")] = 128,
+    parts: Annotated[int, Option(help="Stretches of text.")] = 4,
+    replicates: Annotated[int, Option(help="Draws of measure.")] = 100,
+    workers: Annotated[int, Option(help="Workers, of one core each.")] = 1,
     json: AsJson = False,
 ) -> None:
     """Predict the hours and memory of plan and measure, before they are run.

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from importlib import import_module
+from keyword import iskeyword
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -13,12 +14,13 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import attnlimit
+from attnlimit.cli.options import with_options
 from attnlimit.errors import AttnlimitError, Interrupted
 
-# Each command, the module whose `register(app)` adds it, and its line of help: the module is only
-# imported when its command is chosen.
+# Each command, its module, and its line of help: the module is only imported when its command is
+# chosen. It has a function of the command's name, or a group of commands, `app`.
 COMMANDS = {
-    "demo": ("demo", "Predict, measure and budget every head of MiniLM, and write the report."),
+    "demo": ("measure", "Predict, measure and budget every head of MiniLM, and write the report."),
     "plan": ("plan", "Budget every head of a model on a text; nothing is drawn or random."),
     "try": ("try_", "Run a model on fewer keys: what that does to its output."),
     "measure": ("measure", "Predict, measure and budget every head of a model; write its page."),
@@ -33,6 +35,7 @@ COMMANDS = {
     "runs": ("runs", "List, show and remove run folders."),
     "cluster": ("cluster", "Say how to start a cluster, or check one."),
 }
+HELP_WITHOUT_ARGUMENTS = {"reproduce", "report", "compare"}
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -46,10 +49,15 @@ class LazyGroup(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """Import a command's module, and return the command it registers."""
-    app = typer.Typer(callback=lambda: None, context_settings=SETTINGS)
-    import_module(f"attnlimit.cli.{COMMANDS[name][0]}").register(app)
-    return typer.main.get_group(app).commands[name]
+    """Import a command's module, and return the command."""
+    module = import_module(f"attnlimit.cli.{COMMANDS[name][0]}")
+    root = typer.Typer(callback=lambda: None, context_settings=SETTINGS)
+    if hasattr(module, "app"):
+        root.add_typer(module.app, name=name)
+    else:
+        shown = root.command(name, no_args_is_help=name in HELP_WITHOUT_ARGUMENTS)
+        shown(with_options(getattr(module, f"{name}_" if iskeyword(name) else name)))
+    return typer.main.get_group(root).commands[name]
 
 
 def _version(asked: bool) -> None:
@@ -63,7 +71,6 @@ def build() -> typer.Typer:
     app = typer.Typer(
         name="attnlimit",
         cls=LazyGroup,
-        help="How many tokens are enough for attention: predicted exactly, measured honestly.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -92,17 +99,13 @@ def main(arguments: list[str] | None = None) -> None:
     as_json = "--json" in given
     try:
         sys.exit(build()(args=given, standalone_mode=not as_json) or 0)
-    except Interrupted as error:
-        _fail(str(error), 130, as_json)
-    except AttnlimitError as error:
-        _fail(f"Error: {error}", 2, as_json)
-    except KeyboardInterrupt:
-        _fail("Stopped.", 130, as_json)
+    except (Interrupted, KeyboardInterrupt) as error:
+        _fail(str(error) or "Stopped.", 130, as_json)
     except BrokenPipeError:
         sys.exit(1)
     except MemoryError:
         _fail("Error: not enough memory for these sizes; choose fewer or smaller n.", 2, as_json)
-    except OSError as error:
+    except (AttnlimitError, OSError) as error:
         _fail(f"Error: {error}", 2, as_json)
     except Exception as error:
         if hasattr(error, "format_message"):  # what typer has to say about options

@@ -5,46 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from attnlimit.budgets.terms import Terms
 from attnlimit.survey import Question, ask
 
-REPLICATES = 100
+PICKLED = "The one pickled file of a model folder to read, as pytorch_model.bin; tensors only."
+TEXT = "wikipedia:TITLE, a file, a folder, or - for standard input; may be repeated."
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Which model, on what, and how well."""
 
-    model: Annotated[
-        str, typer.Option("--model", help="minilm, smollm2, a folder with a model, or a hub id.")
-    ] = "minilm"
-    pickled_weights: Annotated[
-        str | None,
-        typer.Option(
-            "--pickled-weights",
-            help="The one pickled file of a model folder that may be read, such as "
-            "pytorch_model.bin; tensors only.",
-        ),
-    ] = None
-    text: Annotated[
-        list[str],
-        typer.Option(
-            "--text",
-            help="wikipedia:TITLE, a file, a folder, or - for standard input; may be repeated.",
-        ),
-    ] = field(default_factory=lambda: ["wikipedia:Anarchism"])
-    tokens: Annotated[int, typer.Option("--tokens", help="Context: tokens of a stretch.")] = 512
-    parts: Annotated[
-        int, typer.Option("--parts", help="Stretches of each text that budgets are planned on.")
-    ] = 4
-    epsilon: Annotated[float, typer.Option("--epsilon", help="Relative error.")] = 0.1
-    delta: Annotated[float, typer.Option("--delta", help="Chance of missing it.")] = 0.05
-    quantile: Annotated[float, typer.Option("--quantile", help="Share of queries covered.")] = 0.99
-    layer: Annotated[
-        list[int] | None, typer.Option("--layer", help="Only this layer; may be repeated.")
-    ] = None
+    model: Annotated[str, Option(help="minilm, smollm2, a model folder, or a hub id.")] = "minilm"
+    pickled_weights: Annotated[str | None, Option(help=PICKLED)] = None
+    text: Annotated[list[str], Option(help=TEXT)] = field(
+        default_factory=lambda: ["wikipedia:Anarchism"]
+    )
+    tokens: Annotated[int, Option(help="Context: tokens of a stretch.")] = 512
+    parts: Annotated[int, Option(help="Stretches of each text that budgets are planned on.")] = 4
+    epsilon: Annotated[float, Option(help="Relative error.")] = 0.1
+    delta: Annotated[float, Option(help="Chance of missing it.")] = 0.05
+    quantile: Annotated[float, Option(help="Share of queries covered.")] = 0.99
+    layer: Annotated[list[int] | None, Option(help="Only this layer; may be repeated.")] = None
 
     def question(self, **more: Any) -> Question:
         """Return what is asked, with what else it takes."""

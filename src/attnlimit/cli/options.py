@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -21,19 +22,15 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     for name, parameter in signature.parameters.items():
         group: Any = parameter.annotation
         if not is_dataclass(group):
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=KEYWORD))
             continue
         groups[name] = group
         hints = get_type_hints(group, include_extras=True)
-        for field in fields(group):
-            parameters.append(
-                inspect.Parameter(
-                    field.name,
-                    inspect.Parameter.KEYWORD_ONLY,
-                    default=_default(field),
-                    annotation=hints[field.name],
-                )
-            )
+        for field in fields(group):  # each has a default
+            made, hint = field.default_factory, hints[field.name]
+            default = field.default if made is MISSING else made()
+            option = inspect.Parameter(field.name, KEYWORD, default=default, annotation=hint)
+            parameters.append(option)
 
     @wraps(command)
     def flat(**given: Any) -> None:
@@ -44,9 +41,3 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     flat.__annotations__ = {one.name: one.annotation for one in parameters}
     return flat
-
-
-def _default(field: Field[Any]) -> Any:
-    if field.default_factory is not MISSING:
-        return field.default_factory()
-    return inspect.Parameter.empty if field.default is MISSING else field.default

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from attnlimit.cli.show import console, print_json
+from attnlimit.cli.show import print_json, say
 from attnlimit.models import plan_output
 from attnlimit.survey import Question
 
@@ -17,21 +17,15 @@ from attnlimit.survey import Question
 class OutputOptions:
     """A target of the model's output, and how it may be reached."""
 
-    kl: Annotated[
-        float | None, typer.Option("--kl", help="Nats of the next token that may be lost: 0.01.")
-    ] = None
-    perplexity: Annotated[
-        float | None, typer.Option("--perplexity", help="Factor by which it may grow: 1.01.")
-    ] = None
-    cosine: Annotated[
-        float | None, typer.Option("--cosine", help="What an embedding's angle keeps: 0.999.")
-    ] = None
-    per: Annotated[
-        str, typer.Option("--per", help="One size for the model, for each layer, or each head.")
-    ] = "model"
-    scheme: Annotated[
-        str, typer.Option("--scheme", help="threshold, or a sampler such as top-k:64+192.")
-    ] = "threshold"
+    kl: Annotated[float | None, Option(help="Nats of the next token that may be lost: 0.01.")] = (
+        None
+    )
+    perplexity: Annotated[float | None, Option(help="Factor by which it may grow: 1.01.")] = None
+    cosine: Annotated[float | None, Option(help="What an embedding's angle keeps: 0.999.")] = None
+    per: Annotated[str, Option(help="One size for the model, each layer, or each head.")] = "model"
+    scheme: Annotated[str, Option(help="threshold, or a sampler such as top-k:64+192.")] = (
+        "threshold"
+    )
 
     @property
     def asked(self) -> bool:
@@ -57,8 +51,7 @@ def show_output_plan(
     if json:
         print_json({**plan.to_dict(), "file": written})
         return
-    screen = console()
-    screen.print(str(plan), soft_wrap=True, markup=False)
+    say(plan)
     if written is not None:
-        screen.print(f"plan  {written}; measure it: attnlimit try --model {question.model} "
-                     f"--plan {written}", soft_wrap=True, markup=False)  # fmt: skip
+        again = f"attnlimit try --model {question.model} --plan {written}"
+        say(f"plan  {written}; measure it: {again}")

@@ -11,22 +11,15 @@ import typer
 from attnlimit.budgets import plan_budgets
 from attnlimit.budgets.longer import FACTORS
 from attnlimit.cli.model_options import ModelOptions
-from attnlimit.cli.options import AsJson, with_options
+from attnlimit.cli.options import AsJson
 from attnlimit.cli.output_plan import OutputOptions, show_output_plan
-from attnlimit.cli.show import console, print_json, print_table, progress_bar
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the root."""
-    app.command("plan")(with_options(plan))
+from attnlimit.cli.show import print_json, print_table, progress_bar, say
 
 
 def plan(
     asked: ModelOptions,
     whole: OutputOptions,
-    budget: Annotated[
-        Path | None, typer.Option("--budget", help="Write the budget file here.")
-    ] = None,
+    budget: Annotated[Path | None, typer.Option(help="Write the budget file here.")] = None,
     json: AsJson = False,
 ) -> None:
     """Budget every head of a model on a text, or with --kl what the whole model may read."""
@@ -43,25 +36,22 @@ def plan(
         print_json({**found.to_dict(), "file": written})
         return
     print_table(found.to_frame(), f"{asked.model}: certified tokens, by scheme")
-    screen = console()
-    screen.print(str(found), soft_wrap=True, markup=False)
+    say(found)
     stuck = [head for head in found.heads if not head.kind.thinnable]
     if stuck:
         names = ", ".join(f"{head.layer}.{head.head} ({head.kind.name})" for head in stuck)
-        screen.print(f"  layer.head not thinnable: {names}", soft_wrap=True, markup=False)
+        say(f"  layer.head not thinnable: {names}")
     doubtful = [f"{head.layer}.{head.head}" for head in found.heads if head.varies]
     if doubtful:
-        names = ", ".join(doubtful)
-        screen.print(f"  layer.head that vary from text to text: {names}", soft_wrap=True)
+        say(f"  layer.head that vary from text to text: {', '.join(doubtful)}")
     for factor in FACTORS:
         cheapest = [
             min(tokens for tokens in head.longer[factor].values() if tokens is not None)
             for head in found.heads
         ]
-        screen.print(
+        say(
             f"  at {factor} times the context, extrapolated: median head "
-            f"{median(cheapest):.0f} of {factor * found.context} tokens",
-            markup=False,
+            f"{median(cheapest):.0f} of {factor * found.context} tokens"
         )
     if written is not None:
-        screen.print(f"budget file  {written}", soft_wrap=True, markup=False)
+        say(f"budget file  {written}")

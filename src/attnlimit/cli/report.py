@@ -9,21 +9,15 @@ import typer
 
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.runs import Root, find_run
-from attnlimit.cli.show import console, print_json
+from attnlimit.cli.show import print_json, say
 from attnlimit.errors import BadInput
 from attnlimit.report.explorer import write_explorer
 from attnlimit.reproduce.pages import write_comparison, write_report
 from attnlimit.runs import RunFolder
 
 Run = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
+PageHere = Annotated[Path, typer.Option("--page", help="Where the page goes.")]
 Page = Annotated[Path | None, typer.Option("--page", help="Where the page goes.")]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to the root."""
-    app.command("report", no_args_is_help=True)(report)
-    app.command("compare", no_args_is_help=True)(compare)
-    app.command("explorer")(explorer)
 
 
 def report(run: Run, out: Root = Path("runs"), page: Page = None, json: AsJson = False) -> None:
@@ -35,18 +29,14 @@ def compare(
     first: Run,
     second: Run,
     out: Root = Path("runs"),
-    page: Page = None,
+    page: PageHere = Path("report/compare.html"),
     json: AsJson = False,
 ) -> None:
     """Put two runs of one kind side by side: two models, two texts, two settings."""
-    target = Path("report/compare.html") if page is None else page
-    _say(write_comparison(_find(first, out), _find(second, out), target), json)
+    _say(write_comparison(_find(first, out), _find(second, out), page), json)
 
 
-def explorer(
-    page: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report/explorer.html"),
-    json: AsJson = False,
-) -> None:
+def explorer(page: PageHere = Path("report/explorer.html"), json: AsJson = False) -> None:
     """Write the page of sliders over the exact laws."""
     _say(write_explorer(page), json)
 
@@ -54,13 +44,12 @@ def explorer(
 def _find(name: str, out: Path) -> RunFolder:
     if not name:
         raise BadInput("Which run? `attnlimit runs list` names them.")
-    if (Path(name) / "run.json").is_file():
-        return RunFolder.open(Path(name))
-    return find_run(name, out)
+    here = RunFolder(Path(name))
+    return here if (here.path / "run.json").is_file() else find_run(name, out)
 
 
 def _say(path: Path, json: bool) -> None:
     if json:
         print_json({"page": path})
     else:
-        console().print(f"report  {path.resolve()}", soft_wrap=True, markup=False)
+        say(f"report  {path.resolve()}")

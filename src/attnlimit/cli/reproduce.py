@@ -10,19 +10,12 @@ import pandas as pd
 import typer
 
 from attnlimit import checks
-from attnlimit.cli.options import AsJson, with_options
-from attnlimit.cli.run_view import run_view
-from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.cli.options import AsJson
+from attnlimit.cli.show import print_json, print_table, run_view, say
 from attnlimit.cli.where import RunOptions
 from attnlimit.errors import BadInput
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command to the root."""
-    app.command("reproduce", no_args_is_help=True)(reproduce)
-
-
-@with_options
 def reproduce(
     name: Annotated[
         str | None, typer.Argument(help="Which one; see --list. Or a .py file of your own.")
@@ -75,11 +68,11 @@ def reproduce(
         )
         return
     print_table(result.table, result.experiment.title)
-    screen = console()
-    for remark in result.remarks:
-        screen.print(f"  {remark}", soft_wrap=True, markup=False)
-    screen.print(f"\nrun folder  {folder}\nresults     {folder / 'curves.parquet'}", soft_wrap=True)
-    screen.print("figures     " + "  ".join(path.name for path in files), soft_wrap=True)
+    say(
+        *(f"  {remark}" for remark in result.remarks),
+        f"\nrun folder  {folder}\nresults     {folder / 'curves.parquet'}",
+        "figures     " + "  ".join(path.name for path in files),
+    )
 
 
 def _setting(text: str) -> tuple[str, Any]:
@@ -97,8 +90,7 @@ def _list(json: bool) -> None:
     from attnlimit.reproduce import EXPERIMENTS, load
 
     rows = [{"name": name, "title": load(name).title} for name in EXPERIMENTS]
-    frame = pd.DataFrame(rows)
     if json:
-        print_json(frame)
+        print_json(rows)
     else:
-        print_table(frame, "attnlimit reproduce NAME")
+        print_table(pd.DataFrame(rows), "attnlimit reproduce NAME")

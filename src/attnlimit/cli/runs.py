@@ -10,7 +10,7 @@ import pandas as pd
 import typer
 
 from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import console, print_json, print_table, printable
+from attnlimit.cli.show import print_json, print_table, say
 from attnlimit.errors import BadInput
 from attnlimit.reproduce.pages import table_of
 from attnlimit.runs import RunFolder
@@ -20,22 +20,17 @@ Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are i
 Name = Annotated[str, typer.Argument(help="A run's name, or its beginning.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the root."""
-    runs = typer.Typer(help="List, show and remove run folders.", invoke_without_command=True)
-    runs.callback()(by_default)
-    runs.command("list")(list_runs)
-    runs.command("show")(show)
-    runs.command("remove")(remove)
-    app.add_typer(runs, name="runs")
+app = typer.Typer()
 
 
+@app.callback(invoke_without_command=True)
 def by_default(context: typer.Context) -> None:
     """List, show and remove run folders."""
     if context.invoked_subcommand is None:
         list_runs()
 
 
+@app.command("list")
 def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
     """List the runs."""
     rows = [_row(RunFolder(path.parent)) for path in sorted(out.glob("*/run.json"))]
@@ -44,7 +39,7 @@ def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
     elif rows:
         print_table(pd.DataFrame(rows), f"Runs in {out}")
     else:
-        console().print(f"There are no runs in {out}.")
+        say(f"There are no runs in {out}.")
 
 
 def _row(folder: RunFolder) -> dict[str, object]:
@@ -58,45 +53,43 @@ def _row(folder: RunFolder) -> dict[str, object]:
         record, state = {}, "of another version"
     except BadInput:
         record, state = {}, "damaged"
+    size = [file.stat().st_size for file in folder.path.rglob("*") if file.is_file()]
     return {
         "run": folder.path.name,
         "state": state,
         "shards": len(list(folder.path.glob("shards/*.json"))),
         "version": record.get("version", ""),
         "created": record.get("created", ""),
-        "MB": round(_size(folder.path) / 1e6, 2),
+        "MB": round(sum(size) / 1e6, 2),
     }
 
 
+@app.command()
 def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     """Show one run: its configuration, and its table when it is finished."""
     folder = find_run(name, out)
     record = folder.record()
-    table = None
-    if folder.finished:
-        table = table_of(folder)
+    table = table_of(folder) if folder.finished else None
     failures = folder.failures()
     if json:
         about = {"path": folder.path, "finished": folder.finished, "failures": failures}
         print_json({**record, **about, "table": table})
         return
-    screen = console()
-    version = printable(record.get("version"))
-    screen.print(f"{printable(folder.path.name)}  (attnlimit {version})", markup=False)
-    for key, value in record["config"].items():
-        screen.print(printable(f"  {key}: {value}"), markup=False)
-    for failure in failures:
-        said = (
-            f"  shard {failure['shard']} was set aside after {failure['tries']} tries: "
-            f"{failure['error']}"
-        )
-        screen.print(printable(said), markup=False)
+    say(
+        f"{folder.path.name}  (attnlimit {record.get('version')})",
+        *(f"  {key}: {value}" for key, value in record["config"].items()),
+        *(
+            f"  shard {one['shard']} was set aside after {one['tries']} tries: {one['error']}"
+            for one in failures
+        ),
+    )
     if table is None:
-        screen.print("Not finished; run its command again to resume it.")
+        say("Not finished; run its command again to resume it.")
     else:
         print_table(table)
 
 
+@app.command()
 def remove(
     name: Name,
     out: Root = Path("runs"),
@@ -112,7 +105,7 @@ def remove(
     if json:
         print_json({"removed": folder.path})
     else:
-        console().print(f"Removed {folder.path}.")
+        say(f"Removed {folder.path}.")
 
 
 def find_run(name: str, out: Path) -> RunFolder:
@@ -124,7 +117,3 @@ def find_run(name: str, out: Path) -> RunFolder:
         names = ", ".join(sorted(path.name for path in matches))
         raise BadInput(f"{name!r} could be any of {names}; write more of it.")
     return RunFolder(matches[0])
-
-
-def _size(path: Path) -> int:
-    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())

@@ -38,11 +38,6 @@ app = typer.Typer(
 )
 
 
-def register(root: typer.Typer) -> None:
-    """Add the commands to the root."""
-    root.add_typer(app, name="sparse")
-
-
 @app.command()
 @with_options
 def alignment(

@@ -10,17 +10,12 @@ import typer
 
 from attnlimit import checks
 from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import console, print_json, print_table
+from attnlimit.cli.show import print_json, print_table, say
 from attnlimit.errors import BadInput
-from attnlimit.files import write_atomically
 from attnlimit.models import capture, load, read_corpus
-from attnlimit.models.heads.selection import RULES, selection_error
-from attnlimit.report.token_page import token_page
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the root."""
-    app.command("tokens")(tokens)
+from attnlimit.models.heads.selection import selection_error
+from attnlimit.report.page import write_page
+from attnlimit.report.token_page import by_rule, token_page
 
 
 def tokens(
@@ -41,13 +36,7 @@ def tokens(
     corpus = read_corpus(text)
     chosen = corpus[document]
     loaded = load(model)
-    if loaded.tokenizer is None:
-        raise BadInput(f"{model} came without a tokenizer, so it cannot read text.")
-    limit = min(most, loaded.positions or most)
-    ids = loaded.tokenizer(chosen.text, verbose=False)["input_ids"]
-    if len(ids) > limit and not loaded.causal:
-        ids = [*ids[: limit - 1], ids[-1]]
-    captured = capture(loaded, ids[:limit])
+    captured = capture(loaded, loaded.ids(chosen.text, min(most, loaded.positions or most)))
     number = captured.check_layer(layer)
     influence = captured.influence(number, head)
     sizes = [n for n in (16, 64, 256) if n < len(captured)] or [max(1, len(captured) // 2)]
@@ -62,7 +51,7 @@ def tokens(
         notes=loaded.notes,
     )
     try:
-        write_atomically(out, page.encode())
+        write_page(out, page)
     except OSError as error:
         raise BadInput(f"Cannot write {out}: {error.strerror}.") from None
     order = influence.argsort()[::-1][:10]
@@ -78,8 +67,6 @@ def tokens(
         print_json({"page": out, "where": where, "tokens": len(captured), "top": top, "kept": kept})
         return
     print_table(top, f"Most influential of {len(captured)} tokens, {where}")
-    wide = kept.pivot(index="rule", columns="n", values="output_error")
-    wide = wide.loc[list(RULES)].reset_index()
-    wide.columns = pd.Index(["kept by", *(f"n = {n}" for n in sizes)])
-    print_table(wide, "Relative error of the outputs when all queries see only n tokens")
-    console().print(f"page  {out}", markup=False)
+    title = "Relative error of the outputs when all queries see only n tokens"
+    print_table(by_rule(kept).reset_index(names="kept by"), title)
+    say(f"page  {out}")

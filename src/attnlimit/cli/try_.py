@@ -9,16 +9,11 @@ import pandas as pd
 import typer
 
 from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import console, print_json, print_table, progress_bar
+from attnlimit.cli.show import print_json, print_table, progress_bar, say
 from attnlimit.errors import BadInput
 from attnlimit.models import OutputPlan, output_errors, try_samplers
 from attnlimit.samplers.spec import parse_sampler
 from attnlimit.survey import ask
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to the root."""
-    app.command("try")(try_)
 
 
 def try_(
@@ -69,7 +64,7 @@ def try_(
     print_table(pd.DataFrame(rows), f"{model} on {len(ids)} tokens of {text}")
     for guess in predicted.values():
         if guess.doubt:
-            console().print(f"{guess.sampler}: {guess.doubt}", soft_wrap=True, markup=False)
+            say(f"{guess.sampler}: {guess.doubt}")
 
 
 def _measured(found: Any) -> dict[str, Any]:

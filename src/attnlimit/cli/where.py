@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
@@ -18,15 +18,9 @@ from attnlimit.runs import DaskCluster, Executor, LocalProcesses, Tls
 class TlsOptions:
     """Certificates of a cluster, by the names of Dask's own commands."""
 
-    tls_ca_file: Annotated[
-        Path | None, typer.Option("--tls-ca-file", help="Authority of a tls:// cluster (PEM).")
-    ] = None
-    tls_cert: Annotated[
-        Path | None, typer.Option("--tls-cert", help="Certificate for a tls:// cluster (PEM).")
-    ] = None
-    tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", help="Key of that certificate (PEM).")
-    ] = None
+    tls_ca_file: Annotated[Path | None, Option(help="Authority of a tls:// cluster (PEM).")] = None
+    tls_cert: Annotated[Path | None, Option(help="Certificate for a tls:// cluster (PEM).")] = None
+    tls_key: Annotated[Path | None, Option(help="Key of that certificate (PEM).")] = None
 
     def tls(self) -> Tls:
         """Return the certificates that were given."""
@@ -37,16 +31,11 @@ class TlsOptions:
 class _WorkOptions:
     """Where a run goes and who does its work."""
 
-    seed: Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")] = 0
-    out: Annotated[Path, typer.Option("--out", help="Folder that run folders go in.")] = Path(
-        "runs"
-    )
-    workers: Annotated[
-        int | None, typer.Option("--workers", help="Processes; one for each core by default.")
-    ] = None
+    seed: Annotated[int, Option(help="Seed of all random numbers.")] = 0
+    out: Annotated[Path, Option(help="Folder that run folders go in.")] = Path("runs")
+    workers: Annotated[int | None, Option(help="Processes; one for each core by default.")] = None
     cluster: Annotated[
-        str | None,
-        typer.Option("--cluster", help="local, or a Dask scheduler's tcp:// or tls:// address."),
+        str | None, Option(help="local, or a Dask scheduler's tcp:// or tls:// address.")
     ] = None
 
 
@@ -56,9 +45,7 @@ class RunOptions(TlsOptions, _WorkOptions):
 
     def executor(self) -> Executor:
         """Return who does the work: processes of this machine, or a cluster."""
-        workers = (
-            None if self.workers is None else checks.count(self.workers, "--workers", smallest=1)
-        )
+        workers = None if self.workers is None else checks.count(self.workers, "--workers")
         if self.cluster is None:
             if self.tls() != Tls():
                 raise BadInput("Certificates are for a cluster: add --cluster tls://host:port.")

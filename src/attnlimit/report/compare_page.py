@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.page import document, escape, provenance, scrolled, table
-from attnlimit.report.run_page import Shown, figure_data, figure_html
+from attnlimit.report.page import escape, provenance, scrolled, table
+from attnlimit.report.run_page import Shown, figure_html, figures_document
 from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.survey import Survey
 
@@ -34,15 +34,15 @@ def compare_surveys(
     """Return the page of two models, two texts, or two settings of one model."""
     labels = _labels([(one.question.model, one.question.text) for one in surveys], names)
     frames = [one.heads.assign(share=one.heads.tokens / one.plan.context) for one in surveys]
-    parts = [
-        f"{frame.share.median():.0%} of {one.plan.context} tokens in {label}"
-        for frame, one, label in zip(frames, surveys, labels, strict=True)
-    ]
-    sentence = f"Half of the heads need more than {parts[0]}, and more than {parts[1]}."
     summary = [
         {"run": label, **_summary(frame, one)}
         for frame, one, label in zip(frames, surveys, labels, strict=True)
     ]
+    parts = [
+        f"more than {one['share of context']:.0%} of {one['context']} tokens in {one['run']}"
+        for one in summary
+    ]
+    sentence = f"Half of the heads need {', and '.join(parts)}."
     panels = [
         _sorted(frames, labels, "share", "Tokens that heads need, sorted", "share of context"),
         _sorted(frames, labels, "horizon", "Horizon of heads, sorted", "horizon H"),
@@ -74,8 +74,7 @@ def _page(
         f"{f'<p>{escape(sentence)}</p>' if sentence else ''}</header>"
         f"<main>{sections}{tables}<section><h2>Runs</h2>{origin}</section></main><footer></footer>"
     )
-    data = {"figures": [figure_data(figure) for figure in figures]}
-    return document("attnlimit: two runs", body, data, ["run.js"])
+    return figures_document("attnlimit: two runs", body, figures)
 
 
 def _labels(asked: list[Pair], names: Pair) -> Pair:
@@ -98,15 +97,12 @@ def _summary(frame: pd.DataFrame, survey: Survey) -> dict[str, Any]:
 
 
 def _sorted(frames: list[pd.DataFrame], labels: Pair, key: str, title: str, y_label: str) -> Panel:
-    series = tuple(
-        Series(
-            (np.arange(len(frame)) + 0.5) / len(frame), np.sort(frame[key]), "line", label,
-            group=label,
-        )
-        for frame, label in zip(frames, labels, strict=True)
-    )  # fmt: skip
+    series = []
+    for frame, label in zip(frames, labels, strict=True):
+        shares = (np.arange(len(frame)) + 0.5) / len(frame)
+        series.append(Series(shares, np.sort(frame[key]), "line", label, group=label))
     scale = "log" if key == "horizon" else "linear"
-    return Panel(title, "share of heads", y_label, series, x_scale="linear", y_scale=scale)
+    return Panel(title, "share of heads", y_label, tuple(series), x_scale="linear", y_scale=scale)
 
 
 def _by_head(both: pd.DataFrame, labels: Pair) -> list[Panel]:

@@ -12,12 +12,12 @@ import pandas as pd
 from attnlimit.budgets import HeadBudget, Plan
 from attnlimit.budgets.head import SCHEMES
 from attnlimit.report.page import docs_link, document, escape, fill, provenance, scrolled, table
+from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.survey import Question, Survey
 
 INFLUENCE_STEPS = 1000
-ENTRY = {
-    **{name: name for name in ("head", "tokens", "stored", "scheme", "kind", "thinnable", "keep")},
-    **{name: name for name in ("frozen", "sink", "varies", "schemes")},
+SAME = "head tokens stored scheme kind thinnable keep frozen sink varies schemes"
+ENTRY = {name: name for name in SAME.split()} | {
     "std": "score_std",
     "effective": "effective_tokens",
     "sinkWeight": "sink_weight",
@@ -42,31 +42,29 @@ def model_page(record: dict[str, Any], survey: Survey, beside: Path) -> str:
         f"Half of {asked.model}’s heads need more than {median} of {context} tokens to stay "
         f"within {promise}."
     )
-    memory, transfer = plan.memory(), plan.transfer()
+    memory, transfer, within = plan.memory(), plan.transfer(), f"within {plan.terms.epsilon:.0%}"
     answer = (
         f"{len(frame) - stuck} of {len(frame)} heads can do with half of the text or less, if each "
         f"is thinned in its own way; the smallest budget is {frame.tokens.min()} tokens, the "
         f"largest {frame.tokens.max()}. {stuck} heads cannot be thinned by half. "
         f"{transfer[0].upper()}{transfer[1:]}."
     )
+    read, stored = (f"{part / memory.full:.0%}" for part in (memory.read, memory.stored))
     cards = [
         (median, f"tokens of {context} for the median head, certified"),
         (f"{len(frame) - stuck} / {len(frame)}", "heads that half of the tokens are enough for"),
-        (
-            f"{memory.read / memory.full:.0%}",
-            "of the keys and values are read by a query, at budget",
-        ),
-        (f"{memory.stored / memory.full:.0%}", "must be stored if tokens are dropped for good"),
-        (
-            f"{frame.within.mean():.1%}",
-            f"of draws measured at budget stay within {plan.terms.epsilon:.0%}",
-        ),
-        *_transfer_card(plan),
+        (read, "of the keys and values are read by a query, at budget"),
+        (stored, "must be stored if tokens are dropped for good"),
+        (f"{frame.within.mean():.1%}", f"of draws measured at budget stay {within}"),
         (
             f"{gap.error.abs().median():.1%}",
             f"median distance of the exact law from {len(gap)} measured points",
         ),
     ]
+    if plan.texts > 1:
+        steady = f"{sum(not head.varies for head in plan.heads)} / {len(frame)}"
+        without = "heads whose budget holds on a stretch of text it was planned without"
+        cards.insert(-1, (steady, without))
     body = fill(
         "model.html",
         eyebrow=escape(
@@ -79,7 +77,7 @@ def model_page(record: dict[str, Any], survey: Survey, beside: Path) -> str:
         cards="".join(
             f"<li><strong>{escape(a)}</strong><span>{escape(b)}</span></li>" for a, b in cards
         ),
-        schemes_says=escape(_schemes_say(frame, plan)),
+        schemes_says=escape(_schemes_say(frame)),
         schemes_table=scrolled(table(_scheme_table(plan, data["local"])), "Budgets by scheme"),
         layers_table=scrolled(table(_layer_table(survey)), "Budgets by layer"),
         link_exact=docs_link("theory/exact-law.md", "The exact law", beside),
@@ -96,6 +94,19 @@ def model_page(record: dict[str, Any], survey: Survey, beside: Path) -> str:
         ),
     )
     return document(f"{asked.model} on {title}: tokens needed", body, data, ["model.js"])
+
+
+def heads_figure(survey: Survey) -> FigureSpec:
+    """Certified tokens against the horizon, by kind of head."""
+    asked = survey.question
+    series = tuple(
+        Series(part.horizon, part.tokens, "points", str(kind), group=str(kind))
+        for kind, part in survey.heads.groupby("kind")
+    )
+    panel = Panel("Tokens each head needs", "horizon H", "certified tokens, best scheme", series)
+    title = "Every head of a model on a text: error against n, budgets, influence"
+    caption = f"{asked.model} on {asked.text}, {asked.tokens} tokens."
+    return FigureSpec(title, (panel,), columns=1, caption=caption)
 
 
 def page_data(survey: Survey) -> dict[str, Any]:
@@ -175,27 +186,14 @@ def pieces(tokens: list[str]) -> list[str]:
     return [f" {token}" for token in tokens]
 
 
-def _transfer_card(plan: Plan) -> list[tuple[str, str]]:
-    if plan.texts == 1:
-        return []
-    steady = sum(not head.varies for head in plan.heads)
-    return [
-        (
-            f"{steady} / {len(plan.heads)}",
-            "heads whose budget holds on a stretch of text it was planned without",
-        )
-    ]
-
-
 def _others(asked: Question) -> str:
     names = dict.fromkeys(one.text for one in asked.stretches)
     more = [name.removeprefix("wikipedia:") for name in names if name != asked.text]
     return f"; budgets also from {', '.join(more)}" if more else ""
 
 
-def _schemes_say(frame: pd.DataFrame, plan: Plan) -> str:
-    counts = frame.best.value_counts()
-    said = ", ".join(f"{name} for {count}" for name, count in counts.items())
+def _schemes_say(frame: pd.DataFrame) -> str:
+    said = ", ".join(f"{name} for {count}" for name, count in frame.best.value_counts().items())
     drawn = int((frame["sample"].notna()).sum())
     return (
         f"Fewest certified tokens: {said} of {len(frame)} heads. A plain random sample is "
@@ -225,15 +223,9 @@ def _scheme_table(plan: Plan, local: str) -> pd.DataFrame:
 
 
 def _layer_table(survey: Survey) -> pd.DataFrame:
-    found = survey.layers().drop(columns="within epsilon")
-    return found.rename(
-        columns={
-            "H, median": "horizon H, median",
-            "median": "tokens, median",
-            "largest": "tokens, largest",
-            "stored": "stored, median",
-        }
-    )
+    names = {"H, median": "horizon H, median", "stored": "stored, median"}
+    names |= {name: f"tokens, {name}" for name in ("median", "largest")}
+    return survey.layers().drop(columns="within epsilon").rename(columns=names)
 
 
 def _commands(asked: Question) -> str:

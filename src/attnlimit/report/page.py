@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -75,19 +75,18 @@ def _drawing(data: Any, scripts: Sequence[str]) -> str:
 
 def table(frame: pd.DataFrame) -> str:
     """A table; words left, numbers right."""
-    words = [not pd.api.types.is_numeric_dtype(frame[column]) for column in frame.columns]
-    head = "".join(
-        f"<th{' class=word' if word else ''}>{escape(column)}</th>"
-        for column, word in zip(frame.columns, words, strict=True)
-    )
-    rows = []
-    for row in frame.itertuples(index=False):
-        cells = "".join(
-            f"<td{' class=word' if word else ''}>{escape(cell(value))}</td>"
-            for value, word in zip(row, words, strict=True)
-        )
-        rows.append(f"<tr>{cells}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    looks = [
+        "" if pd.api.types.is_numeric_dtype(frame[column]) else " class=word"
+        for column in frame.columns
+    ]
+
+    def row(tag: str, values: Iterable[Any]) -> str:
+        places = zip(values, looks, strict=True)
+        cells = (f"<{tag}{look}>{escape(cell(value))}</{tag}>" for value, look in places)
+        return f"<tr>{''.join(cells)}</tr>"
+
+    rows = "".join(row("td", values) for values in frame.itertuples(index=False))
+    return f"<table><thead>{row('th', frame.columns)}</thead><tbody>{rows}</tbody></table>"
 
 
 def scrolled(content: str, label: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,11 +25,6 @@ class Shown:
     table: pd.DataFrame
     remarks: list[str]
 
-    @property
-    def name(self) -> str:
-        """The experiment's name."""
-        return str(self.record["experiment"])
-
 
 def run_page(shown: Shown) -> str:
     """Return the page of a run."""
@@ -39,7 +35,7 @@ def run_page(shown: Shown) -> str:
     remarks = "".join(f"<p>{escape(text)}</p>" for text in shown.remarks)
     more = f"<p class='note'>The first {MOST_ROWS} of {len(found)} rows.</p>"
     body = (
-        f"<header><p class='eyebrow'>attnlimit · {escape(shown.name)}</p>"
+        f"<header><p class='eyebrow'>attnlimit · {escape(shown.record['experiment'])}</p>"
         f"<h1>{escape(shown.title)}</h1>{remarks}</header><main>"
         f"{figure_html(shown.figure, 0)}"
         f"<section><h2>Numbers</h2>{scrolled(table(found.head(MOST_ROWS)), 'Numbers')}"
@@ -49,13 +45,13 @@ def run_page(shown: Shown) -> str:
         f"<details><summary>Settings</summary>{scrolled(table(settings), 'Settings')}</details>"
         "</section></main><footer></footer>"
     )
-    return document(shown.title, body, {"figures": [figure_data(shown.figure)]}, ["run.js"])
+    return figures_document(shown.title, body, [shown.figure])
 
 
 def figure_page(figure: FigureSpec) -> str:
     """Return a page with nothing but a figure."""
     body = f"<header><h1>{escape(figure.title)}</h1></header><main>{figure_html(figure, 0)}</main>"
-    return document(figure.title, body, {"figures": [figure_data(figure)]}, ["run.js"])
+    return figures_document(figure.title, body, [figure])
 
 
 def figure_html(figure: FigureSpec, number: int) -> str:
@@ -69,12 +65,14 @@ def figure_html(figure: FigureSpec, number: int) -> str:
     return f"<section><h2>Figure</h2><div class='plots'>{panels}</div>{caption}</section>"
 
 
-def figure_data(figure: FigureSpec) -> dict[str, Any]:
-    """A figure as the page's script draws it."""
-    return {
-        "panels": [
+def figures_document(title: str, body: str, figures: Sequence[FigureSpec]) -> str:
+    """Return a page whose script draws figures in the places of its `body`."""
+    panels = [
+        [
             vars(panel)
             | {"series": [vars(one) | {"group": str(one.group)} for one in panel.series]}
             for panel in figure.panels
         ]
-    }
+        for figure in figures
+    ]
+    return document(title, body, {"figures": [{"panels": one} for one in panels]}, ["run.js"])

@@ -48,7 +48,7 @@ def token_page(
 <p>Relative root mean square error of the outputs when every query sees only the same n tokens and
 itself, measured. The weighted rules keep each token with a probability in proportion to its score
 and divide its weight by that probability; the best rule for each n is bold.</p>
-{scrolled(_table(kept), "What keeping tokens costs")}</main>
+{scrolled(_table(by_rule(kept)), "What keeping tokens costs")}</main>
 <footer>Influence is |psi|, the first-order effect of a token on the mean output (attention it
 receives is one part of it). {escape(source)}.{remarks}</footer>""",
     )
@@ -70,15 +70,19 @@ def _word(token: str) -> tuple[str, bool]:
     return token, len(token) == 1 and not token.isalnum()
 
 
-def _table(kept: pd.DataFrame) -> str:
+def by_rule(kept: pd.DataFrame) -> pd.DataFrame:
+    """Error of each rule, a row, at each n, a column."""
     wide = kept.pivot(index="rule", columns="n", values="output_error")
-    wide = wide.loc[list(dict.fromkeys(kept["rule"]))]
-    head = "".join(f"<th>n = {n}</th>" for n in wide.columns)
+    return wide.loc[kept["rule"].unique()].rename(columns="n = {}".format)
+
+
+def _table(wide: pd.DataFrame) -> str:
+    head = "".join(f"<th>{n}</th>" for n in wide.columns)
     rows = []
     for rule, values in wide.iterrows():
         cells = "".join(
-            f"<td>{f'<strong>{value:.3f}</strong>' if value == wide[n].min() else f'{value:.3f}'}"
-            for n, value in values.items()
+            f"<td>{f'<strong>{value:.3f}</strong>' if value == best else f'{value:.3f}'}"
+            for value, best in zip(values, wide.min(), strict=True)
         )
         rows.append(f"<tr><td>{escape(rule)}{cells}</tr>")
     return f"<table><tr><th>kept by</th>{head}</tr>{''.join(rows)}</table>"

@@ -7,8 +7,9 @@ from functools import lru_cache
 import numpy as np
 import pandas as pd
 
-from attnlimit.models import Capture, LoadedModel, capture, load, wikipedia
+from attnlimit.models import Capture, capture, wikipedia
 from attnlimit.models.load.bundled import BUNDLED
+from attnlimit.models.load.load import load_once
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 
 
@@ -27,21 +28,10 @@ def source(model: str, title: str, tokens: int) -> Config:
 
 
 @lru_cache(maxsize=2)
-def model_named(name: str) -> LoadedModel:
-    """Load a model once in a process."""
-    return load(name)
-
-
-@lru_cache(maxsize=2)
 def captured(name: str, text: str, tokens: int, layers: tuple[int, ...] | None = None) -> Capture:
     """Capture the first `tokens` tokens of an article, once in a process."""
-    model = model_named(name)
-    document = wikipedia()[text.removeprefix("wikipedia:")]
-    assert model.tokenizer is not None
-    ids = model.tokenizer(document.text, verbose=False)["input_ids"]
-    if len(ids) > tokens and not model.causal:
-        ids = [*ids[: tokens - 1], ids[-1]]
-    return capture(model, ids[:tokens], layers=layers)
+    model, document = load_once(name), wikipedia()[text.removeprefix("wikipedia:")]
+    return capture(model, model.ids(document.text, tokens), layers=layers)
 
 
 def capture_of(shard: Config, layers: tuple[int, ...] | None = None) -> Capture:

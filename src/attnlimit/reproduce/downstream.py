@@ -10,9 +10,10 @@ import pandas as pd
 
 from attnlimit.checks import Array
 from attnlimit.models import capture, wikipedia
+from attnlimit.models.load.load import load_once
 from attnlimit.models.spend.downstream import article_halves, embed, retrieved
 from attnlimit.report.spec import FigureSpec, Panel, Series
-from attnlimit.reproduce.documents import model_named, source
+from attnlimit.reproduce.documents import source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import points
 from attnlimit.reproduce.rows import groups
@@ -48,7 +49,7 @@ class Downstream(Experiment):
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Embed the first halves with thinned attention and look for the second ones."""
         pairs, first, second, horizon = _task(shard["model"], shard["tokens"], shard["articles"])
-        model, number = model_named(shard["model"]), int(seed.generate_state(1)[0])
+        model, number = load_once(shard["model"]), int(seed.generate_state(1)[0])
         sampler = _sampler(shard["scheme"], shard["size"])
         thin = embed(model, [pair[0] for pair in pairs], sampler, seed=number)
         return pd.DataFrame(
@@ -117,7 +118,7 @@ def _sampler(scheme: str, n: int) -> Sampler:
 @lru_cache(maxsize=1)
 def _task(name: str, tokens: int, articles: int) -> tuple[list, Array, Array, Array]:
     """Passages, dense embeddings of both halves, and the horizon of each article."""
-    model = model_named(name)
+    model = load_once(name)
     pairs = article_halves(model, wikipedia(), tokens)[:articles]
     first, second = (embed(model, [pair[side] for pair in pairs]) for side in (0, 1))
     horizon = [float(np.median(capture(model, pair[0]).horizons())) for pair in pairs]

@@ -19,7 +19,7 @@ from attnlimit.report.spec import FigureSpec
 from attnlimit.reproduce.experiment import Config, Experiment
 from attnlimit.reproduce.registry import load
 from attnlimit.runs import Executor, execute
-from attnlimit.runs.status import Progress
+from attnlimit.runs.driver import Progress
 
 
 @dataclass(frozen=True)

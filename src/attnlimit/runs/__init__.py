@@ -1,13 +1,11 @@
 """Run folders, resuming, and where the work is done."""
 
 from attnlimit.errors import Interrupted
-from attnlimit.runs.cluster import DaskCluster
-from attnlimit.runs.driver import CannotStore, ShardsSetAside, execute
+from attnlimit.runs.cluster import DaskCluster, Tls
+from attnlimit.runs.driver import CannotStore, ShardsSetAside, Status, execute
 from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.folder import FolderBusy, RunFolder, run_key
 from attnlimit.runs.processes import LocalProcesses
-from attnlimit.runs.status import Status
-from attnlimit.runs.tls import Tls
 
 __all__ = [
     "CannotStore",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -18,35 +18,17 @@ TRIES = 3
 DEATHS_BEFORE_SPLITTING = 2  # one death is an accident; two of one shard look like its memory
 
 
-@dataclass(frozen=True)
-class SetAside:
-    """A shard that failed at every try."""
-
-    index: int
-    shard: Shard
-    tries: int
-    fault: Fault
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what `failures.json` says of it."""
-        return {
-            "shard": self.index,
-            "tries": self.tries,
-            "kind": self.fault.kind,
-            "error": self.fault.message,
-            "trace": self.fault.trace,
-            "configuration": self.shard,
-        }
-
-
 class Attempts:
-    """Keeps count of the few tasks that failed; those that did not leave no trace here."""
+    """Keeps count of the few tasks that failed; those that did not leave no trace here.
+
+    `set_aside` has the shards that failed at every try, as `failures.json` lists them.
+    """
 
     def __init__(self, split: Callable[[Shard], list[Shard]]) -> None:
         self._split = split
         self._tries: dict[tuple[int, int], int] = {}
         self._parts: dict[int, dict[int, bytes | None]] = {}
-        self.set_aside: dict[int, SetAside] = {}
+        self.set_aside: dict[int, dict[str, Any]] = {}
 
     def finished(self, task: Task, content: bytes) -> bytes | None:
         """Return the rows of the whole shard, once they are all there."""
@@ -73,21 +55,25 @@ class Attempts:
         starved = fault.kind == "memory" or (
             fault.kind == "died" and tries >= DEATHS_BEFORE_SPLITTING
         )
-        halves = self._halves(task) if starved else []
+        halves = self._split(json.loads(task.shard)) if starved else []
         said = f"shard {task.index}: {fault.message}"
         if halves:
             del self._tries[key]
             parts = self._parts.setdefault(task.index, {task.first: None})
-            parts.update((half.first, None) for half in halves)
-            return halves, f"{said}; trying it in smaller pieces."
+            smaller = [
+                replace(task, shard=json.dumps(half), first=half.get("first", 0)) for half in halves
+            ]
+            parts.update((half.first, None) for half in smaller)
+            return smaller, f"{said}; trying it in smaller pieces."
         if tries < TRIES:
             return [task], f"{said}; trying again ({tries + 1} of {TRIES})."
         self._parts.pop(task.index, None)
-        self.set_aside[task.index] = SetAside(task.index, json.loads(task.shard), tries, fault)
+        self.set_aside[task.index] = {
+            "shard": task.index,
+            "tries": tries,
+            "kind": fault.kind,
+            "error": fault.message,
+            "trace": fault.trace,
+            "configuration": json.loads(task.shard),
+        }
         return [], f"{said}; set aside after {tries} tries."
-
-    def _halves(self, task: Task) -> list[Task]:
-        return [
-            replace(task, shard=json.dumps(part), first=part.get("first", 0))
-            for part in self._split(json.loads(task.shard))
-        ]

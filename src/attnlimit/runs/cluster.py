@@ -11,17 +11,23 @@ import queue
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from attnlimit.errors import BadInput, MissingExtra
-from attnlimit.runs.bundle import BUNDLE_SECONDS, compute_bundle
 from attnlimit.runs.executor import ExecutorLost
-from attnlimit.runs.interruption import unheard
-from attnlimit.runs.processes import THREAD_VARIABLES
-from attnlimit.runs.task import Fault, FaultKind, Outcome, Task, unpack
-from attnlimit.runs.tls import Tls
-from attnlimit.runs.versions import versions
+from attnlimit.runs.processes import THREAD_VARIABLES, unheard
+from attnlimit.runs.record import versions
+from attnlimit.runs.task import (
+    BUNDLE_SECONDS,
+    Fault,
+    FaultKind,
+    Outcome,
+    Task,
+    compute_bundle,
+    unpack,
+)
 
 LOCAL = "local"
 SECONDS_TO_CONNECT = 15
@@ -42,13 +48,22 @@ SETTINGS = {
 }
 
 
-def distributed_library() -> Any:
-    """Import Dask's distributed, or say which extra to install."""
-    try:
-        import distributed
-    except ImportError:
-        raise MissingExtra("Clusters need Dask: run `pip install 'attnlimit[cluster]'`.") from None
-    return distributed
+@dataclass(frozen=True)
+class Tls:
+    """Certificates for a `tls://` scheduler, as Dask's own commands take them."""
+
+    ca_file: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+    def security(self, distributed: Any) -> Any:
+        """Return Dask's security object, or None when no certificate was given."""
+        given = {"ca_file": self.ca_file, "client_cert": self.cert, "client_key": self.key}
+        paths = {f"tls_{name}": str(path) for name, path in given.items() if path is not None}
+        for path in paths.values():
+            if not Path(path).is_file():
+                raise BadInput(f"There is no certificate file {path}.")
+        return distributed.Security(require_encryption=True, **paths) if paths else None
 
 
 class DaskCluster:
@@ -83,9 +98,12 @@ class DaskCluster:
         self.tls = tls or Tls()
 
     def __enter__(self) -> DaskCluster:
-        self._distributed = distributed_library()
-        self._stack = contextlib.ExitStack()
-        self._stack.enter_context(_quiet_logs())
+        try:
+            import distributed
+        except ImportError:
+            missing = "Clusters need Dask: run `pip install 'attnlimit[cluster]'`."
+            raise MissingExtra(missing) from None
+        self._distributed = distributed
         self._name, self._submitted = f"attnlimit-{uuid.uuid4().hex[:8]}", 0
         self._bundles: dict[Any, tuple[list[Task], Any]] = {}
         self._ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -94,11 +112,12 @@ class DaskCluster:
         self._seconds: deque[float] = deque([1.0], maxlen=RECENT)
         self._versions = tuple(versions().items())
         self._threads = 0
-        try:
-            self.client = self._stack.enter_context(self._connect())
-        except BaseException:
-            self._stack.close()
-            raise
+        with contextlib.ExitStack() as stack:
+            log = logging.getLogger("distributed")  # what matters of it is said by the driver
+            stack.callback(log.setLevel, log.level)
+            log.setLevel(logging.CRITICAL)
+            self.client = stack.enter_context(self._connect(stack))
+            self._stack = stack.pop_all()
         served = self.client.scheduler_info()["services"]
         self._dashboard = f", {self.client.dashboard_link}" if "dashboard" in served else ""
         self._count()
@@ -200,26 +219,28 @@ class DaskCluster:
         kind: FaultKind = "memory" if error.allowed_failures else "died"
         return Fault(kind, f"its worker {error.last_worker.address} died")
 
-    def _connect(self) -> Any:
+    def _connect(self, stack: contextlib.ExitStack) -> Any:
         if self.address == LOCAL:
-            return self._start_here()
+            cluster = stack.enter_context(self._started_here(stack))
+            return self._distributed.Client(cluster, set_as_default=False)
         security = self.tls.security(self._distributed)
         try:
             return self._distributed.Client(
                 self.address, security=security, timeout=SECONDS_TO_CONNECT, set_as_default=False
             )
         except (OSError, ValueError, TypeError) as error:
+            reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
             raise BadInput(
-                f"No Dask scheduler answers at {self.address} ({_first_line(error)}); "
+                f"No Dask scheduler answers at {self.address} ({reason}); "
                 "`attnlimit cluster` says how to start one."
             ) from None
 
-    def _start_here(self) -> Any:
+    def _started_here(self, stack: contextlib.ExitStack) -> Any:
         import dask
 
-        self._stack.enter_context(dask.config.set(SETTINGS))
+        stack.enter_context(dask.config.set(SETTINGS))
         with unheard():
-            cluster = self._distributed.LocalCluster(
+            return self._distributed.LocalCluster(
                 n_workers=self.workers or os.cpu_count() or 1,
                 threads_per_worker=1,
                 host="127.0.0.1",
@@ -227,21 +248,3 @@ class DaskCluster:
                 memory_limit=self.memory or "auto",
                 silence_logs=logging.CRITICAL,
             )
-        self._stack.enter_context(cluster)
-        return self._distributed.Client(cluster, set_as_default=False)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-
-
-@contextlib.contextmanager
-def _quiet_logs() -> Iterator[None]:
-    """Keep Dask's own log quiet: what matters of it is said once, by the driver."""
-    logger = logging.getLogger("distributed")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

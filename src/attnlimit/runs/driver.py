@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 
 import pandas as pd
 
@@ -16,11 +19,25 @@ from attnlimit.runs.attempts import Attempts
 from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
 from attnlimit.runs.experiment import CURVES, Config, Runnable
 from attnlimit.runs.folder import RunFolder
-from attnlimit.runs.interruption import Interruption
-from attnlimit.runs.status import Progress, Status
 from attnlimit.runs.task import Outcome, Task
 
 GATHERED_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class Status:
+    """A run at one moment; `message` is news to be read once, empty most of the time."""
+
+    done: int
+    total: int
+    running: int = 0
+    failures: int = 0
+    set_aside: int = 0
+    where: str = ""
+    message: str = ""
+
+
+Progress = Callable[[Status], None]
 
 
 class CannotStore(AttnlimitError):
@@ -60,7 +77,7 @@ class _Run:
         self, experiment: Runnable, config: Config, folder: RunFolder, progress: Progress | None
     ) -> None:
         self.experiment, self.config, self.folder = experiment, config, folder
-        self.progress = progress
+        self.progress, self.stopping = progress, False
         self.attempts = Attempts(experiment.split)
         total = sum(1 for _ in experiment.shards(config))
         self.done = bytearray(total)  # a byte a shard is all that grows with their number
@@ -80,20 +97,18 @@ class _Run:
         self._store(list(range(self.status.total)))
 
     def _find_done(self) -> None:
-        for index, state in self.folder.survey(self.status.total):
-            if state == "whole":
-                self.done[index] = 1
-            else:
-                self._say(message=f"shard {index}: its file is {state}; computing it again.")
+        for index, whole in self.folder.survey(self.status.total):
+            self.done[index] = whole
+            if not whole:
+                self._say(f"shard {index}: its file is damaged; computing it again.")
         self._say(done=sum(self.done))
 
     def _work(self, executor: Executor) -> None:
         fresh, again = self._missing(), deque[Task]()
-        stopping = "finishing what is under way; Ctrl-C again stops at once."
-        with Interruption(lambda: self._say(message=stopping)) as stop, executor as where:
+        with self._interruptible(), executor as where:
             self._say(where=where.description)
             while True:
-                while self.status.running < where.slots and not stop.asked:
+                while self.status.running < where.slots and not self.stopping:
                     task = again.popleft() if again else next(fresh, None)
                     if task is None:
                         break
@@ -104,8 +119,26 @@ class _Run:
                 outcome = where.wait()
                 self._say(running=self.status.running - 1, where=where.description)
                 again.extend(self._settle(outcome))
-            if stop.asked:
+            if self.stopping:
                 raise KeyboardInterrupt
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Let the first Ctrl-C finish what is under way; the second raises."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self._stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.stopping:
+            raise KeyboardInterrupt
+        self.stopping = True
+        self._say(message="finishing what is under way; Ctrl-C again stops at once.")
 
     def _missing(self) -> Iterator[Task]:
         for index, shard in enumerate(self.experiment.shards(self.config)):
@@ -128,16 +161,13 @@ class _Run:
         if fault.kind == "input":
             raise BadInput(fault.message)
         instead, sentence = self.attempts.failed(task, fault)
-        self._say(
-            failures=self.status.failures + 1,
-            set_aside=len(self.attempts.set_aside),
-            message=sentence,
-        )
+        given_up = len(self.attempts.set_aside)
+        self._say(sentence, failures=self.status.failures + 1, set_aside=given_up)
         return instead
 
     def _report_set_aside(self) -> None:
         given_up = self.attempts.set_aside
-        self.folder.write_failures([one.to_dict() for _, one in sorted(given_up.items())])
+        self.folder.write_failures([given_up[index] for index in sorted(given_up)])
         if not given_up:
             return
         kept = [index for index in range(self.status.total) if self.done[index]]
@@ -148,9 +178,9 @@ class _Run:
             partial = ""
         first = given_up[min(given_up)]
         raise ShardsSetAside(
-            f"{len(given_up)} of {self.status.total} shards failed {first.tries} times and were "
+            f"{len(given_up)} of {self.status.total} shards failed {first['tries']} times and were "
             f"set aside: {', '.join(map(str, sorted(given_up)[:10]))}"
-            f"{', ...' * (len(given_up) > 10)}; shard {first.index} with {first.fault.message}. "
+            f"{', ...' * (len(given_up) > 10)}; shard {first['shard']} with {first['error']}. "
             f"All are listed in {self.folder.path / 'failures.json'}.{partial} The same command "
             "tries only those again."
         )

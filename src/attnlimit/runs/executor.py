@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Protocol
 
 from attnlimit.errors import AttnlimitError
@@ -23,29 +22,20 @@ class Executor(Protocol):
     @property
     def slots(self) -> int:
         """How many tasks are worth having under way at once."""
-        ...
 
     @property
     def description(self) -> str:
         """Where the work is done, for people; known once it is entered."""
-        ...
 
     def __enter__(self) -> Executor: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *exception: object) -> None: ...
 
     def submit(self, task: Task) -> None:
         """Take a task."""
-        ...
 
     def wait(self) -> Outcome:
         """Return the next task that ended, well or not."""
-        ...
 
 
 class InProcess:

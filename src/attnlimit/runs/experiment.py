@@ -30,17 +30,14 @@ class Runnable(Protocol):
     @property
     def name(self) -> str:
         """How its run folders begin."""
-        ...
 
     @property
     def path(self) -> str:
         """Where workers find it, as in "package.module:EXPERIMENT" or "/a/file.py:EXPERIMENT"."""
-        ...
 
     @property
     def schemas(self) -> Mapping[str, pa.Schema]:
         """The tables it leaves and their types; without any it leaves "curves", as it comes."""
-        ...
 
     def shards(self, config: Config, /) -> Iterable[Shard]:
         """Cut the work into JSON-able dictionaries of a few seconds to a minute each.
@@ -48,24 +45,20 @@ class Runnable(Protocol):
         A shard may carry "stream": shards of one stream get the same seed; without it the shard's
         index is its stream.
         """
-        ...
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence, /) -> pd.DataFrame:
         """Return a shard's rows, which depend on nothing else."""
-        ...
 
     def combine(
         self, config: Config, rows: pd.DataFrame, /
     ) -> pd.DataFrame | Mapping[str, pd.DataFrame]:
         """Turn the rows of all shards, in order, with their index in "shard", into the tables."""
-        ...
 
     def split(self, shard: Shard, /) -> list[Shard]:
         """Cut a shard that found too little memory into smaller ones; none where it cannot be.
 
         Their rows, one after the other, are those of the shard.
         """
-        ...
 
 
 def whole(shard: Shard) -> list[Shard]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -16,17 +16,9 @@ from filelock import FileLock, Timeout
 
 import attnlimit
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.files import (
-    TEMPORARY_SUFFIX,
-    Damaged,
-    digest,
-    read_bytes,
-    read_json,
-    write_atomically,
-)
+from attnlimit.files import PARTIAL, Damaged, digest, read_bytes, read_json, write_atomically
 from attnlimit.runs.experiment import CURVES, Config
-from attnlimit.runs.record import SCHEMA, read_record
-from attnlimit.runs.versions import versions
+from attnlimit.runs.record import SCHEMA, read_record, versions
 from attnlimit.tables import MOST_TABLE, read_table, to_parquet
 
 KEY_LENGTH = 12
@@ -36,12 +28,13 @@ class FolderBusy(AttnlimitError):
     """Another process is writing this run folder."""
 
 
-def run_key(name: str, config: Config, weights: str | None = None) -> str:
-    """Hash of everything a result depends on: experiment, configuration, package and weights."""
-    return _key(name, config, attnlimit.__version__, weights)
-
-
-def _key(name: str, config: Config, version: str | None, weights: str | None) -> str:
+def run_key(
+    name: str,
+    config: Config,
+    weights: str | None = None,
+    version: str | None = attnlimit.__version__,
+) -> str:
+    """Hash of everything a result depends on: experiment, configuration, weights and package."""
     identity = {
         "schema": SCHEMA,
         "experiment": name,
@@ -80,11 +73,9 @@ class RunFolder:
         folder = cls(root / f"{name}-{key[:KEY_LENGTH]}")
         record = folder.path / "run.json"
         if record.exists():
-            if read_record(folder.file("run.json"))["key"] != key:
-                raise BadInput(
-                    f"{folder.path} holds another run; remove it or choose another --out."
-                )
-            return folder
+            if read_record(folder.file("run.json"))["key"] == key:
+                return folder
+            raise BadInput(f"{folder.path} holds another run; remove it or choose another --out.")
         content = {
             "schema": SCHEMA,
             "experiment": name,
@@ -113,8 +104,8 @@ class RunFolder:
         """Return what `run.json` says; its key tells whether that is what was written."""
         path = self.file("run.json")
         said = read_record(path)
-        key = _key(said["experiment"], said["config"], said.get("version"), said.get("weights"))
-        if said["key"] != key:
+        weights, version = said.get("weights"), said.get("version")
+        if said["key"] != run_key(said["experiment"], said["config"], weights, version):
             raise Damaged(f"{path} is damaged: its key is not that of its configuration.")
         return said
 
@@ -127,7 +118,7 @@ class RunFolder:
             raise FolderBusy(
                 f"Another process is writing {self.path}; wait for it or choose another --out."
             ) from None
-        for leftover in self.path.rglob(f"*{TEMPORARY_SUFFIX}"):
+        for leftover in self.path.rglob(f"*{PARTIAL}"):
             if not leftover.is_dir():
                 leftover.unlink(missing_ok=True)
         return lock
@@ -160,19 +151,17 @@ class RunFolder:
     def read_shard(self, index: int) -> pd.DataFrame | None:
         """Return one shard, or None if it is missing or damaged."""
         content = self._shard(index)
-        if content is None:
-            return None
         try:
-            return read_table(content, f"Shard {index}")
+            return None if content is None else read_table(content, f"Shard {index}")
         except Damaged:
             return None
 
-    def survey(self, shards: int) -> Iterator[tuple[int, Literal["whole", "damaged"]]]:
-        """Yield the shards below `shards` that have files here, and whether they can be used."""
+    def survey(self, shards: int) -> Iterator[tuple[int, bool]]:
+        """Yield the shards below `shards` that have files here, and whether they are whole."""
         folder = self.path / "shards"
         for index in range(shards) if folder.is_dir() else ():
             if (folder / f"{index:05d}.parquet").exists():
-                yield index, "damaged" if self._shard(index) is None else "whole"
+                yield index, self._shard(index) is not None
 
     def _shard(self, index: int) -> bytes | None:
         name = f"shards/{index:05d}"

@@ -6,12 +6,14 @@ import multiprocessing
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from attnlimit.errors import AttnlimitError
-from attnlimit.runs.interruption import unheard
 from attnlimit.runs.task import Fault, Outcome, Task, compute, pack, unpack
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -39,7 +41,6 @@ class LocalProcesses:
         self.description = f"{workers} process{'es' * (workers > 1)}"
         self._workers: list[_Worker] = []
         self._waiting: list[Task] = []
-        self._false_starts = 0
 
     def __enter__(self) -> LocalProcesses:
         self._false_starts = 0
@@ -62,20 +63,15 @@ class LocalProcesses:
     def wait(self) -> Outcome:
         """Return the next task that ended, or whose process did."""
         while True:
-            ready = set(wait([worker.pipe for worker in self._workers]))
-            for worker in self._workers:
-                if worker.pipe not in ready:
-                    continue
-                try:
-                    message = worker.pipe.recv_bytes()
-                except (EOFError, OSError):
-                    outcome = self._bury(worker)
-                else:
-                    outcome = self._hear(worker, message)
-                self._hand_out()
-                if outcome is not None:
-                    return outcome
-                break
+            ready = wait([worker.pipe for worker in self._workers])
+            worker = next(one for one in self._workers if one.pipe in ready)
+            try:
+                outcome = self._hear(worker, worker.pipe.recv_bytes())
+            except (EOFError, OSError):
+                outcome = self._bury(worker)
+            self._hand_out()
+            if outcome is not None:
+                return outcome
 
     def _hand_out(self) -> None:
         for task in list(self._waiting):
@@ -116,13 +112,11 @@ class LocalProcesses:
                 )
         if worker.task is None:
             return None
-        return Outcome(worker.task, fault=Fault("died", _ended(worker.process.exitcode)))
-
-
-def _ended(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"its process was ended by {signal.Signals(-code).name}"
-    return f"its process ended with exit code {code}"
+        code = worker.process.exitcode
+        said = f"its process ended with exit code {code}"
+        if code is not None and code < 0:
+            said = f"its process was ended by {signal.Signals(-code).name}"
+        return Outcome(worker.task, fault=Fault("died", said))
 
 
 def _start() -> _Worker:
@@ -155,16 +149,31 @@ def _end_with(parent: BaseProcess) -> None:
     os._exit(1)
 
 
-class _single_threaded_children:
-    """Sets the thread variables for processes started inside the `with` block."""
+@contextmanager
+def _single_threaded_children() -> Iterator[None]:
+    """Set the thread variables for processes started inside the `with` block."""
+    before = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+    try:
+        yield
+    finally:
+        for name in THREAD_VARIABLES:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
-    def __enter__(self) -> None:
-        self.before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
-        os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
 
-    def __exit__(self, *exception: object) -> None:
-        for name, value in self.before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Start processes and threads that never hear Ctrl-C, which a terminal sends to all of them.
+
+    They inherit the block, from their first instant on; here it is lifted, and heard, at the end.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # starting it later would lift the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

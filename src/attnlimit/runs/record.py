@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import platform
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import attnlimit
 from attnlimit.errors import BadInput
 from attnlimit.files import Damaged, read_json
 
 SCHEMA = "attnlimit.run/2"
-# What run.json of any version must say, and what it may say.
-RECORD: dict[str, type | tuple[type, ...]] = {"experiment": str, "key": str, "config": dict}
-OPTIONAL: dict[str, type | tuple[type, ...]] = {
+NEEDED = ("experiment", "key", "config")
+TYPES: dict[str, type | tuple[type, ...]] = {
+    "experiment": str,
+    "key": str,
+    "config": dict,
     "weights": (str, type(None)),
     "version": str,
     "created": str,
     "versions": dict,
     "tables": list,
 }
+
+
+LIBRARIES = ("numpy", "scipy", "pandas", "pyarrow", "torch")
+
+
+def versions() -> dict[str, str]:
+    """Return what results depend on: the versions of the package and of what it stands on."""
+    found = {"python": platform.python_version(), "attnlimit": attnlimit.__version__}
+    return found | {library: version(library) for library in LIBRARIES}
 
 
 class OtherSchema(BadInput):
@@ -27,9 +41,9 @@ class OtherSchema(BadInput):
 def read_record(path: Path) -> dict[str, Any]:
     """Read a run.json and check what it has to say."""
     content = read_json(path)
-    if not isinstance(content, dict) or not set(RECORD) <= set(content):
-        raise Damaged(f"{path} is damaged: it has no {', '.join(RECORD)}.")
-    for name, kind in (RECORD | OPTIONAL).items():
+    if not isinstance(content, dict) or not set(NEEDED) <= set(content):
+        raise Damaged(f"{path} is damaged: it has no {', '.join(NEEDED)}.")
+    for name, kind in TYPES.items():
         if name in content and not isinstance(content[name], kind):
             found = type(content[name]).__name__
             raise Damaged(f"{path} is damaged: its {name} is of type {found}.")

@@ -6,12 +6,14 @@ import json
 import time
 import traceback
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
 
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.runs.experiment import find
+from attnlimit.runs.record import versions
 from attnlimit.tables import to_parquet
 from attnlimit.threads import one_thread
 
@@ -19,6 +21,10 @@ FaultKind = Literal["input", "error", "memory", "died"]
 
 # What torch says when it cannot allocate; it has no exception of its own for that on the CPU.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
+
+# A scheduler takes milliseconds for each task: quick ones go to it together, in bundles that
+# take so long at most. A task of 20 seconds is a bundle of its own.
+BUNDLE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -115,3 +121,32 @@ def unpack(task: Task, content: bytes) -> Outcome:
     said = json.loads(head)
     fault = None if said["fault"] is None else Fault(**said["fault"])
     return Outcome(task, rows, said["seconds"], fault)
+
+
+@lru_cache(maxsize=4)
+def difference(expected: tuple[tuple[str, str], ...]) -> str:
+    """Say in which versions this process differs from those `expected`; nothing if in none."""
+    here = versions()
+    return ", ".join(
+        f"{name} {here.get(name)} instead of {wanted}"
+        for name, wanted in expected
+        if here.get(name) != wanted
+    )
+
+
+def compute_bundle(contents: list[bytes], expected: tuple[tuple[str, str], ...]) -> list[bytes]:
+    """Do tasks on a worker that has the `expected` versions: bytes there, bytes back.
+
+    Those that are not begun when the time of a bundle is over do not come back.
+    """
+    if differences := difference(expected):
+        reason = f"A worker has other versions than this machine: {differences}; make them equal."
+        refused = Outcome(Task.from_bytes(contents[0]), fault=Fault("input", reason))
+        return [pack(refused)]
+    started = time.perf_counter()
+    done: list[bytes] = []
+    for content in contents:
+        if done and time.perf_counter() - started > BUNDLE_SECONDS:
+            break
+        done.append(pack(compute(Task.from_bytes(content))))
+    return done

@@ -63,11 +63,16 @@ def survey_head(
     return {**found, "tokens": named if first else []}
 
 
+def drawn_sizes(context: int) -> list[int]:
+    """Return the n at which a head is measured."""
+    return [int(n) for n in np.unique(np.geomspace(4, context, 6).astype(np.int64))]
+
+
 def _curves(
     shown: Capture, queries: Queries, replicates: int, seed: int, place: Mapping[str, Any]
 ) -> Iterator[Row]:
     context = len(shown)
-    measured_n = np.unique(np.geomspace(4, context, 6).astype(np.int64))
+    measured_n = drawn_sizes(context)
     grid = np.union1d(np.geomspace(2, context, SHOWN).astype(np.int64), measured_n)
     size = float(queries.head.output().double().square().sum(1).mean().sqrt())
     exact = predict_capture(shown, "pointwise", grid, **place)

@@ -11,7 +11,8 @@ from attnlimit import checks
 from attnlimit.budgets.head import QUERIES
 from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
-from attnlimit.models import Capture, LoadedModel, capture, load, read_corpus
+from attnlimit.models import Capture, LoadedModel, capture, read_corpus
+from attnlimit.models.load.load import load_once
 
 FEWEST = 8
 PARTS = 4
@@ -68,7 +69,7 @@ class Question:
 
     def loaded(self) -> LoadedModel:
         """Load the model, once in a process."""
-        return _loaded(self.model, self.pickled)
+        return load_once(self.model, self.pickled)
 
     def captures(self) -> tuple[Capture, ...]:
         """Capture every stretch, once in a process."""
@@ -120,7 +121,7 @@ def ask(
     """
     if len({text, *others}) <= len(others):
         raise BadInput("The same text is given twice; each one counts as another text.")
-    loaded = _loaded(model, pickled)
+    loaded = load_once(model, pickled)
     length = checks.count(tokens, "tokens", smallest=FEWEST)
     if loaded.positions is not None and length > loaded.positions:
         raise BadInput(
@@ -157,10 +158,8 @@ def _layer(layer: int, depth: int) -> int:
 
 
 def _whole(loaded: LoadedModel, source: str) -> Stretch:
-    if loaded.tokenizer is None:
-        raise BadInput(f"{loaded.name} has no tokenizer; give a model that reads text.")
     corpus = read_corpus(source)
-    ids = tuple(int(one) for one in loaded.tokenizer(corpus.joined(), verbose=False)["input_ids"])
+    ids = tuple(loaded.ids(corpus.joined()))
     if len(ids) < FEWEST:
         raise BadInput(f"The text {source!r} has {len(ids)} tokens; at least {FEWEST} are needed.")
     return Stretch(source, corpus.source, corpus.licence, 0, ids)
@@ -180,11 +179,6 @@ def _cut(loaded: LoadedModel, text: Stretch, length: int, parts: int) -> list[St
     ]
 
 
-@lru_cache(maxsize=2)
-def _loaded(model: str, pickled: str | None) -> LoadedModel:
-    return load(model, pickled)
-
-
 @lru_cache(maxsize=1)
 def _captured(
     model: str,
@@ -193,7 +187,7 @@ def _captured(
     texts: tuple[tuple[int, ...], ...],
     layers: tuple[int, ...],
 ) -> tuple[Capture, ...]:
-    loaded = _loaded(model, pickled)
+    loaded = load_once(model, pickled)
     if loaded.weights != weights:
         raise BadInput(
             f"The weights of {model} here have SHA-256 {loaded.weights[:12]}..., the run began "

@@ -24,13 +24,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         # One row a head: its horizon, the share of draws at its budget within epsilon, and how
         # its layer keeps keys and values.
         "heads": PLACE
-        | {
-            "horizon": REAL,
-            "within": REAL,
-            "draws": WHOLE,
-            "key_value_heads": WHOLE,
-            "key_value_width": WHOLE,
-        },
+        | dict.fromkeys(("horizon", "within"), REAL)
+        | dict.fromkeys(("draws", "key_value_heads", "key_value_width"), WHOLE),
         # One row a head: its entry in a budget file (docs/plan.md).
         "budgets": PLACE
         | {

@@ -9,6 +9,7 @@ import shutil
 import socket
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -45,6 +46,15 @@ class LoadedModel:
     def causal(self) -> bool:
         """Whether the model predicts the next token."""
         return "CausalLM" in type(self.model).__name__ or "LMHead" in type(self.model).__name__
+
+    def ids(self, text: str, most: int | None = None) -> list[int]:
+        """Return the tokens of a text, the first `most`; a text that is cut keeps its end mark."""
+        if self.tokenizer is None:
+            raise BadInput(f"{self.name} has no tokenizer; give a model that reads text.")
+        ids = self.tokenizer(text, verbose=False)["input_ids"]
+        if most is not None and len(ids) > most and not self.causal:
+            ids = [*ids[: most - 1], ids[-1]]
+        return [int(one) for one in ids[:most]]
 
     def __repr__(self) -> str:
         config = self.model.config
@@ -97,6 +107,12 @@ def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedMode
         )
     _no_pickled(pickled, text)
     return _load_hub(text)
+
+
+@lru_cache(maxsize=2)
+def load_once(name: str, pickled: str | None = None) -> LoadedModel:
+    """Load a model once in a process."""
+    return load(name, pickled)
 
 
 def _no_pickled(pickled: str | None, name: str) -> None:
