@@ -1,0 +1,25 @@
+import numpy as np
+
+import attnlimit as al
+from attnlimit.result import table
+
+LAW = al.gaussian_law([[0.5], [1.0]], [5, 10, 20])
+
+
+def test_a_table_has_one_row_for_each_entry_of_the_whole():
+    frame = table(query=np.arange(2)[:, None], n=[5, 10, 20], kind="exact")
+    assert frame["query"].tolist() == [0, 0, 0, 1, 1, 1]
+    assert frame["n"].tolist() == [5, 10, 20, 5, 10, 20]
+    assert set(frame["kind"]) == {"exact"}
+
+
+def test_a_result_prints_its_headline_and_its_rows():
+    first, *rest = str(LAW).splitlines()
+    assert first == LAW.headline()
+    assert len(rest) == 1 + len(LAW.to_frame())
+
+
+def test_a_notebook_shows_the_same_table():
+    shown = al.uniform_bound(al.Head(np.eye(2)), al.Sphere(2), 1.0, [10, 100])._repr_html_()
+    assert "|x| &lt;= 1" in shown
+    assert shown.count("<tr") == 1 + 2
