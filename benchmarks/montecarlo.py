@@ -14,7 +14,7 @@ from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
-from attnlimit.reproduce.drawn import grid
+from attnlimit.reproduce.experiment import grid
 from attnlimit.reproduce.temperatures import paper_head
 from attnlimit.threads import one_thread
 from attnlimit.tokens import Gaussian

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec
-from attnlimit.reproduce.drawn import DrawnExperiment
-from attnlimit.reproduce.experiment import Config, Shard
+from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 
 
 def compute(shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:

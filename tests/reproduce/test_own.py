@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.report.spec import FigureSpec, Panel
-from attnlimit.reproduce.drawn import DrawnExperiment
+from attnlimit.reproduce.experiment import DrawnExperiment
 from attnlimit.reproduce.panels import DRAWN, TOKENS, pair
 
 

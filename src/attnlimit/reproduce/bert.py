@@ -13,6 +13,7 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import EveryHead
+from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
@@ -53,23 +54,19 @@ class Bert(EveryHead):
         return frame.assign(replicates=draws, summed_horizon=summed)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        heads = slopes(curves).groupby("layer").median()
         layers = layer_slopes(curves).set_index("layer")
-        rows = []
-        for layer, part in groups(slopes(curves), "layer"):
-            rows.append(
-                {
-                    "layer": layer,
-                    "H, median head": part["horizon"].median(),
-                    "H, summed convention": layers["summed_horizon"][layer],
-                    "mean, norm": part["mean_norm"].median(),
-                    "mean, rms": part["measured"].median(),
-                    "predicted rms": part["predicted"].median(),
-                    "covariance, norm": part["covariance_norm"].median(),
-                    "layer, rms": layers["measured"][layer],
-                    "predicted layer": layers["predicted"][layer],
-                }
-            )
-        return pd.DataFrame(rows)
+        columns = {
+            "H, median head": heads["horizon"],
+            "H, summed convention": layers["summed_horizon"],
+            "mean, norm": heads["mean_norm"],
+            "mean, rms": heads["measured"],
+            "predicted rms": heads["predicted"],
+            "covariance, norm": heads["covariance_norm"],
+            "layer, rms": layers["measured"],
+            "predicted layer": layers["predicted"],
+        }
+        return pd.DataFrame(columns).reset_index()
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         heads = slopes(curves)
@@ -95,9 +92,9 @@ class Bert(EveryHead):
         )
         name = "covariance_norm"
         covariance = (half, points(shown, "horizon", name, f"{name}_stderr", "measured"))
-        whole = tuple(
-            points(layers, "summed_horizon", key, label=label)
-            for key, label in (("measured", "measured"), ("predicted", "two-query law"))
+        whole = (
+            points(layers, "summed_horizon", label="measured"),
+            points(layers, "summed_horizon", "predicted", label="two-query law"),
         )
         root, n = "rate of the root mean square", config["n"]
         title, norm = f"Mean output: rate over n = {n[0]} to {n[-1]}, by head", "rate of the norm"
@@ -116,10 +113,6 @@ class Bert(EveryHead):
         return FigureSpec(self.title, panels, 3, caption)
 
 
-def _slope(n: pd.Series | pd.Index, square: pd.Series) -> float:
-    return float(-np.polyfit(np.log(n.to_numpy(float)), np.log(square) / 2, 1)[0])
-
-
 def slopes(curves: pd.DataFrame) -> pd.DataFrame:
     """Fitted rates of every head, that of the root mean square beside the predicted one."""
     rows = []
@@ -129,21 +122,18 @@ def slopes(curves: pd.DataFrame) -> pd.DataFrame:
         for statistic in MEASURED:
             chosen = where(part, statistic=statistic)
             spread = chosen["stderr"].to_numpy()
-            fit = fit_rate(
-                Curve(
-                    statistic=statistic,
-                    n=chosen["n"].to_numpy(np.int64),
-                    value=chosen["measured"].to_numpy(),
-                    stderr=spread,
-                    method="monte carlo",
-                    covariance=np.diag(spread**2),
-                    replicates=int(one["replicates"]),
-                )
+            curve = Curve(
+                statistic=statistic,
+                n=chosen["n"].to_numpy(np.int64),
+                value=chosen["measured"].to_numpy(),
+                stderr=spread,
+                method="monte carlo",
+                covariance=np.diag(spread**2),
+                replicates=int(one["replicates"]),
             )
+            fit = fit_rate(curve)
             row |= {statistic: fit.beta, f"{statistic}_stderr": fit.stderr}
-        mean = where(part, statistic="mean")
-        row["predicted"] = _slope(mean["n"], mean["predicted"])
-        rows.append(row)
+        rows.append(row | {"predicted": rate(where(part, statistic="mean"), "predicted") / 2})
     return pd.DataFrame(rows).rename(columns={"mean": "measured", "mean_stderr": "stderr"})
 
 
@@ -151,8 +141,8 @@ def layer_slopes(curves: pd.DataFrame) -> pd.DataFrame:
     """Rate of each layer's mean output, its heads side by side, against the summed horizon."""
     rows = []
     for layer, part in groups(where(curves, statistic="mean"), "layer"):
-        total = part.groupby("n")[["measured", "predicted"]].sum()
-        fitted = [_slope(total.index, total[key]) for key in total]
+        total = part.groupby("n", as_index=False)[["measured", "predicted"]].sum()
+        fitted = (rate(total, key) / 2 for key in ("measured", "predicted"))
         rows.append((layer, part["summed_horizon"].iloc[0], *fitted))
     return pd.DataFrame(rows, columns=["layer", "summed_horizon", "measured", "predicted"])
 

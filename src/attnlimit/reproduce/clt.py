@@ -10,15 +10,14 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.independent import integrated_errors
 from attnlimit.report.spec import FigureSpec, Series
-from attnlimit.reproduce.compare import plus_minus
-from attnlimit.reproduce.drawn import DrawnExperiment, grid
-from attnlimit.reproduce.experiment import Config, Shard
+from attnlimit.reproduce.compare import said
+from attnlimit.reproduce.estimates import with_stderr
+from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.tokens import Gaussian
 
 LEVELS = 99
-BOOTSTRAP = 200
 
 
 class CentralLimit(DrawnExperiment):
@@ -36,11 +35,7 @@ class CentralLimit(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        return [
-            {"horizon": H, "n": config["n"], **block}
-            for H in config["horizons"]
-            for block in self.blocks(config)
-        ]
+        return self.drawn(config, ({"horizon": H} for H in config["horizons"]))
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Draw errors at every n."""
@@ -57,44 +52,37 @@ class CentralLimit(DrawnExperiment):
         levels = np.arange(1, LEVELS + 1) / (LEVELS + 1)
         for (H, n), part in groups(rows, "horizon", "n"):
             values = part["error"].to_numpy() * np.sqrt(n)
-            again = [distance_to_normal(rng.choice(values, len(values))) for _ in range(BOOTSTRAP)]
+            distance, distance_stderr = with_stderr(distance_to_normal, values, rng)
             fourth = ((values - values.mean()) ** 4).mean() / values.var() ** 2 - 3
             deviation = values.std(ddof=1)
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "horizon": H,
-                        "n": n,
-                        "distance": distance_to_normal(values),
-                        "distance_stderr": np.std(again),
-                        "excess_kurtosis": fourth,
-                        "deviation": deviation,
-                        "deviation_stderr": deviation
-                        * np.sqrt(max(fourth + 2, 0) / (4 * len(values))),
-                        "limit_deviation": limit_deviation(H),
-                        "level": levels,
-                        "quantile": np.quantile(values, levels),
-                        "normal_quantile": ndtri(levels),
-                    }
-                )
-            )
+            columns = {
+                "horizon": H,
+                "n": n,
+                "distance": distance,
+                "distance_stderr": distance_stderr,
+                "excess_kurtosis": fourth,
+                "deviation": deviation,
+                "deviation_stderr": deviation * np.sqrt(max(fourth + 2, 0) / (4 * len(values))),
+                "limit_deviation": limit_deviation(H),
+                "level": levels,
+                "quantile": np.quantile(values, levels),
+                "normal_quantile": ndtri(levels),
+            }
+            parts.append(pd.DataFrame(columns))
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        rows = []
-        for (H, n), part in groups(curves, "horizon", "n"):
-            one = part.iloc[0]
-            rows.append(
-                {
-                    "H": H,
-                    "n": n,
-                    "distance to normal": plus_minus(one["distance"], one["distance_stderr"]),
-                    "sd of √n·error": plus_minus(one["deviation"], one["deviation_stderr"]),
-                    "predicted sd, n → ∞": one["limit_deviation"],
-                    "excess kurtosis": one["excess_kurtosis"],
-                }
-            )
-        return pd.DataFrame(rows)
+        one = curves.drop_duplicates(["horizon", "n"], ignore_index=True)
+        return pd.DataFrame(
+            {
+                "H": one["horizon"],
+                "n": one["n"],
+                "distance to normal": said(one, "distance", "distance_stderr"),
+                "sd of √n·error": said(one, "deviation", "deviation_stderr"),
+                "predicted sd, n → ∞": one["limit_deviation"],
+                "excess kurtosis": one["excess_kurtosis"],
+            }
+        )
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         draws = config["replicates"]
@@ -122,21 +110,12 @@ class CentralLimit(DrawnExperiment):
         quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal", "normal"))
         floor = noise_floor(config["replicates"])
         distances.append(Series([first, last], [floor, floor], "dotted", "normal values", "floor"))
+        title, x = f"quantiles at n = {last}, scaled by the quartiles", "normal quantile"
+        spread, sd = "√n × error: standard deviation (lines: predicted limit)", "standard deviation"
         panels = (
-            panel(
-                f"quantiles at n = {last}, scaled by the quartiles",
-                quantiles,
-                "quantile of the error",
-                "normal quantile",
-                **LINEAR,
-                y_limits=(-4, 4),
-            ),
+            panel(title, quantiles, "quantile of the error", x, **LINEAR, y_limits=(-4, 4)),
             panel("Kolmogorov distance to the normal law", distances, "distance", y_scale="linear"),
-            panel(
-                "√n × error: standard deviation (lines: predicted limit)",
-                deviations,
-                "standard deviation",
-            ),
+            panel(spread, deviations, sd),
         )
         caption = f"mean output over the law of the queries, d = 1, {config['replicates']} draws"
         return FigureSpec(self.title, panels, 3, caption)

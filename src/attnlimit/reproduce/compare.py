@@ -33,6 +33,11 @@ def plus_minus(value: float, stderr: float) -> str:
     return f"{value:#.{np.clip(high - low + 2, 2, 8)}g}".rstrip(".") + f" ± {stderr:.2g}"
 
 
+def said(frame: pd.DataFrame, value: str = "measured", stderr: str = "stderr") -> list[str]:
+    """Write a column of measurements with its standard errors."""
+    return [plus_minus(*both) for both in frame[[value, stderr]].to_numpy(float)]
+
+
 def agreement(frame: pd.DataFrame, what: str = "") -> str:
     """Say how far predictions are from measurements, over all rows that have both."""
     said = f"{what}: predicted" if what else "Predicted"

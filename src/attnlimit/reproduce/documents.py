@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from attnlimit.models import Capture, capture, wikipedia
+from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.load.bundled import BUNDLED
 from attnlimit.models.load.load import load_once
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
@@ -37,6 +39,22 @@ def captured(name: str, text: str, tokens: int, layers: tuple[int, ...] | None =
 def capture_of(shard: Config, layers: tuple[int, ...] | None = None) -> Capture:
     """Capture what a shard's configuration names."""
     return captured(shard["model"], shard["text"], shard["tokens"], layers)
+
+
+def both(
+    found: Capture,
+    statistic: str,
+    n: list[int] | None,
+    draws: int,
+    seed: np.random.SeedSequence,
+    **how: Any,
+) -> pd.DataFrame:
+    """Predict and measure a head's root mean square error; `how` names the head and a sampler."""
+    law = predict_capture(found, statistic, n, **how)
+    number = int(seed.generate_state(1)[0])  # a Monte Carlo seed is a whole number
+    drawn = measure_capture(found, statistic, n, draws, number, **how)
+    values = {"predicted": law.root, "measured": drawn.root, "stderr": drawn.root_stderr}
+    return pd.DataFrame(values)
 
 
 class EveryHead(Experiment):

@@ -12,14 +12,12 @@ from attnlimit.checks import Array
 from attnlimit.models import capture, wikipedia
 from attnlimit.models.load.load import load_once
 from attnlimit.models.spend.downstream import article_halves, embed, retrieved
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.documents import source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import points
+from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.rows import groups
-from attnlimit.samplers import Iid, Keep, Sampler, TopK
-
-NAMES = {"iid": "i.i.d.", "top": "top n", "top+": "top n/4 + weighted rest"}
+from attnlimit.reproduce.schemes import NAMES, SAMPLERS
 
 
 class Downstream(Experiment):
@@ -27,7 +25,7 @@ class Downstream(Experiment):
 
     name = "downstream"
     title = "Retrieval with thinned attention: accuracy against the keys that each query sees"
-    schemes = tuple(NAMES)
+    schemes: tuple[str, ...] = ("iid", "top", "top+")
     column = "scheme"
     note = "all layers thinned"
 
@@ -50,7 +48,7 @@ class Downstream(Experiment):
         """Embed the first halves with thinned attention and look for the second ones."""
         pairs, first, second, horizon = _task(shard["model"], shard["tokens"], shard["articles"])
         model, number = load_once(shard["model"]), int(seed.generate_state(1)[0])
-        sampler = _sampler(shard["scheme"], shard["size"])
+        sampler = SAMPLERS[shard["scheme"]](shard["size"])
         thin = embed(model, [pair[0] for pair in pairs], sampler, seed=number)
         return pd.DataFrame(
             {
@@ -70,22 +68,19 @@ class Downstream(Experiment):
         return ((NAMES[scheme], part) for scheme, part in groups(curves, "scheme"))
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        rows = []
-        for name, some in self.parts(curves):
-            for n, part in groups(some, "n"):
-                hits = part.groupby("article")["hit"].mean()
-                rows.append(
-                    {
-                        self.column: name,
-                        "n": n,
-                        "accuracy": hits.mean(),
-                        "stderr": hits.sem(),
-                        "dense accuracy": part["dense_hit"].mean(),
-                        "cosine to dense": part["cosine"].mean(),
-                        "median H": part["horizon"].median(),
-                    }
-                )
-        return pd.DataFrame(rows)
+        return pd.DataFrame(
+            {
+                self.column: name,
+                "n": n,
+                "accuracy": part.groupby("article")["hit"].mean().mean(),
+                "stderr": part.groupby("article")["hit"].mean().sem(),
+                "dense accuracy": part["dense_hit"].mean(),
+                "cosine to dense": part["cosine"].mean(),
+                "median H": part["horizon"].median(),
+            }
+            for name, some in self.parts(curves)
+            for n, part in groups(some, "n")
+        )
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         dense = {"accuracy": float(curves["dense_hit"].mean()), "cosine to dense": 1.0}
@@ -98,21 +93,12 @@ class Downstream(Experiment):
                 bars = "stderr" if y == "accuracy" else ""
                 line = Series(part["n"], part[y], "line", None, name)
                 series += [line, points(part, "n", y, bars, name)]
-            panels.append(
-                Panel(title, "keys seen by a query, n", y, tuple(series), y_scale="linear")
-            )
+            panels.append(panel(title, series, y, "keys seen by a query, n", y_scale="linear"))
         caption = (
             f"MiniLM, {config['articles']} articles, passages of {config['tokens']} tokens, "
             f"{self.note}"
         )
-        return FigureSpec(self.title, tuple(panels), 2, caption)
-
-
-def _sampler(scheme: str, n: int) -> Sampler:
-    quarter = max(1, n // 4)
-    if scheme == "iid":
-        return Iid(n)
-    return TopK(n) if scheme == "top" else Keep(TopK(quarter), sample=n - quarter)
+        return FigureSpec(self.title, panels, 2, caption)
 
 
 @lru_cache(maxsize=1)

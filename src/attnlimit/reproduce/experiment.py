@@ -13,7 +13,7 @@ import pyarrow as pa
 from attnlimit.errors import BadInput
 from attnlimit.report.spec import FigureSpec
 from attnlimit.reproduce.compare import COMPARED, agreement, with_z
-from attnlimit.runs.experiment import Config, Shard
+from attnlimit.runs.experiment import Config, Shard, halve_draws
 
 
 class Experiment:
@@ -93,6 +93,37 @@ class Experiment:
             if not _alike(value, config[key]):
                 raise BadInput(f"{key} must be like {config[key]!r}, got {value!r}.")
         return config | dict(overrides or {}) | {"seed": seed}
+
+
+class DrawnExperiment(Experiment):
+    """An experiment whose configuration has `replicates` draws, in blocks of `block`.
+
+    Its `compute` takes random numbers only from ``seed.spawn(shard["draws"])``, a child a draw, so
+    that a shard can be cut without changing a bit.
+    """
+
+    def blocks(self, config: Config) -> list[Shard]:
+        """Return the draws and the stream of every block; work of one stream shares its draws."""
+        block = config["block"]
+        starts = range(0, config["replicates"], block)
+        return [
+            {"draws": min(block, config["replicates"] - start), "stream": index}
+            for index, start in enumerate(starts)
+        ]
+
+    def drawn(self, config: Config, cases: Iterable[Shard]) -> list[Shard]:
+        """Return a shard for every case and block, at all n."""
+        blocks = self.blocks(config)
+        return [{**case, "n": config["n"], **block} for case in cases for block in blocks]
+
+    def split(self, shard: Shard) -> list[Shard]:
+        """Cut the draws in two; the second half begins at draw `first` of the same seed."""
+        return halve_draws(shard)
+
+
+def grid(low: int, high: int, count: int) -> list[int]:
+    """Whole numbers from `low` to `high`, evenly spaced in their logarithm."""
+    return [int(value) for value in np.unique(np.round(np.geomspace(low, high, count)))]
 
 
 def _alike(value: Any, default: Any) -> bool:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from attnlimit.checks import Array
-from attnlimit.reproduce.drawn import grid
-from attnlimit.reproduce.experiment import Config
+from attnlimit.reproduce.experiment import Config, grid
 from attnlimit.reproduce.temperatures import Temperatures
 from attnlimit.tokens import Gaussian
 
@@ -29,11 +28,9 @@ class GaussianTokens(Temperatures):
         }
 
     def tokens(self, setting: Config) -> Gaussian:
-        """Return the tokens of a configuration, or of a shard."""
         return Gaussian(dim=setting["dim"], variance=setting["variance"])
 
     def limit(self, horizon: Array) -> Array:
-        """Return the rate in the end."""
         return np.asarray(1 / (1 + np.maximum(horizon, 1.0) ** 2))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -9,15 +11,15 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
-from attnlimit.reproduce.drawn import DrawnExperiment, grid
-from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import pair, pairs, panel
+from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
+from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory import best_temperature, hardmax_error, schedule_error
 from attnlimit.tokens import Cube, Gaussian, Sphere, Tokens
 
 SCHEDULES = {"log": "λ = c log n", "sqrt-log": "λ = c √log n"}
 NAMES = {"hardmax": "λ = ∞", "best": "best λ for each n", **SCHEDULES}
+TOKENS: dict[str, Callable[..., Tokens]] = {"gaussian": Gaussian, "sphere": Sphere, "cube": Cube}
 CASE = ("tokens", "dim", "what")
 
 
@@ -40,11 +42,7 @@ class Hardmax(DrawnExperiment):
     def shards(self, config: Config) -> list[Shard]:
         kinds = [("hardmax", case) for case in config["cases"]]
         kinds.append(("schedule", ["sphere", config["schedule_dim"]]))
-        return [
-            {"kind": kind, "case": case, "n": config["n"], **block}
-            for kind, case in kinds
-            for block in self.blocks(config)
-        ]
+        return self.drawn(config, ({"kind": kind, "case": case} for kind, case in kinds))
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Squared errors of every draw at every n and sharpness."""
@@ -72,22 +70,22 @@ class Hardmax(DrawnExperiment):
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         """Put the exact law, far beyond what is drawn, beside the measured errors."""
         n = np.union1d(config["far"], config["n"]).astype(np.int64)
-        laws = []
-        for name, dim in config["cases"]:
-            mse = hardmax_error(*_problem(name, dim), n).mse[0]
-            laws.append(((name, dim, "hardmax"), mse, np.full(len(n), np.inf)))
+        laws: dict[tuple, tuple[Array, Array | float]] = {
+            (*case, "hardmax"): (hardmax_error(*_problem(*case), n).mse[0], np.inf)
+            for case in config["cases"]
+        }
         case = ("sphere", config["schedule_dim"])
         best = best_temperature(*_problem(*case), n)
-        laws.append(((*case, "best"), best.mse, best.lam))
+        laws[*case, "best"] = best.mse, best.lam
         for kind in SCHEDULES:
             near = schedule_error(*_problem(*case), config["n"], kind=kind)
             far = schedule_error(*_problem(*case), n, kind=kind, constant=near.constant)
-            laws.append(((*case, kind), far.mse, far.lam))
+            laws[*case, kind] = far.mse, far.lam
         exact = [
-            pd.DataFrame({"n": n, "lam": lam, "predicted": np.sqrt(mse)}).assign(
-                **dict(zip(CASE, case, strict=True))
+            pd.DataFrame(
+                {"n": n, "lam": lam, "predicted": np.sqrt(mse)} | dict(zip(CASE, key, strict=True))
             )
-            for case, mse, lam in laws
+            for key, (mse, lam) in laws.items()
         ]
         squares = rows.groupby([*CASE, "n"], sort=False)["square"]
         root = np.sqrt(squares.mean())
@@ -122,29 +120,23 @@ class Hardmax(DrawnExperiment):
         for size, part in groups(where(curves, what="hardmax"), "dim"):
             series = pairs(part, "tokens")
             panels.append(panel(f"best of n tokens, d = {size}", series, "error"))
-        errors: list[Series] = []
-        sharpness = []
-        for what, here in groups(where(curves, tokens="sphere", dim=dim), "what"):
-            errors += pair(here, "n", NAMES[what])
-            if what != "hardmax":
-                sharpness.append(Series(here["n"], here["lam"], "line", NAMES[what], NAMES[what]))
+        sphere = where(curves, tokens="sphere", dim=dim)
+        sharpness = [
+            Series(here["n"], here["lam"], "line", NAMES[what], NAMES[what])
+            for what, here in groups(sphere[sphere["what"] != "hardmax"], "what")
+        ]
+        errors = pairs(sphere, "what", names=NAMES)
         panels += [
             panel(f"sphere, d = {dim}: schedules of λ", errors, "error"),
             panel(f"sphere, d = {dim}: sharpness", sharpness, "λ"),
         ]
-        draws = config["replicates"]
-        caption = f"lines: exact law; points: measured, {draws} draws"
-        return FigureSpec(self.title, tuple(panels), 2, caption)
+        caption = f"lines: exact law; points: measured, {config['replicates']} draws"
+        return FigureSpec(self.title, panels, 2, caption)
 
 
 def _problem(name: str, dim: int) -> tuple[Head, Tokens, Array]:
-    tokens: dict[str, Tokens] = {
-        "gaussian": Gaussian(dim=dim),
-        "sphere": Sphere(dim),
-        "cube": Cube(dim),
-    }
     query = np.linspace(1.0, 2.0, dim)
-    return Head(np.eye(dim)), tokens[name], query / np.linalg.norm(query)
+    return Head(np.eye(dim)), TOKENS[name](dim=dim), query / np.linalg.norm(query)
 
 
 def _attend(sharp: Array, scores: Array, keys: Array) -> Array:

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.models import Capture
-from attnlimit.models.heads.curves import measure_capture, predict_capture
+from attnlimit.models.heads.curves import predict_capture
 from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
-from attnlimit.reproduce.documents import EveryHead
+from attnlimit.reproduce.documents import EveryHead, both
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.panels import LINEAR, against, panel
 from attnlimit.reproduce.rows import groups, where
@@ -32,15 +32,11 @@ class Heads(EveryHead):
         }
 
     def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        # A Monte Carlo seed is a whole number, one for each head.
-        number, place = int(seed.generate_state(1)[0]), shard["place"]
-        parts = []
+        parts, place = [], shard["place"]
         for name in STATISTICS:
             n, draws = shard[f"{name}_n"], shard[f"{name}_replicates"]
-            law = predict_capture(found, name, n, **place)
-            drawn = measure_capture(found, name, n, draws, number, **place)
-            values = {"predicted": law.root, "measured": drawn.root, "stderr": drawn.root_stderr}
-            part = pd.DataFrame({"statistic": name, "n": n} | values)
+            part = both(found, name, n, draws, seed, **place)
+            part = pd.DataFrame({"statistic": name, "n": n}).join(part)
             if name == "mean":
                 delta = predict_capture(found, name, n, method="delta", **place)
                 part = part.assign(delta=delta.root, reliable=delta.diagnostics.reliable)
@@ -86,9 +82,8 @@ class Heads(EveryHead):
         for statistic, name in STATISTICS.items():
             here = where(curves, statistic=statistic)
             series = against(here, "n", {n: f"n = {n}" for n in here["n"]})
-            title = f"Error of the {name}, each of {len(where(here, n=here['n'].iloc[0]))} heads"
-            law = "predicted root mean square error"
-            panels.append(panel(title, series, "measured", law))
+            title = f"Error of the {name}, each of {len(here) // here['n'].nunique()} heads"
+            panels.append(panel(title, series, "measured", "predicted root mean square error"))
         dots = [Series([0.0, 3.0], [0, 0], "dotted", group="zero")]
         for flag, label in ((True, "flag: reliable"), (False, "flag: not reliable")):
             some = where(curves, statistic="mean", reliable=flag)

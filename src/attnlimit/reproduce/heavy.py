@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 import torch
@@ -14,17 +12,16 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.independent import integrated_errors
-from attnlimit.report.spec import FigureSpec, Panel, Series
-from attnlimit.reproduce.compare import plus_minus, with_z
-from attnlimit.reproduce.drawn import DrawnExperiment, grid
-from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import DRAWN, TOKENS, pair, points
+from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.reproduce.compare import plus_minus, said, with_z
+from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
+from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
+from attnlimit.reproduce.panels import DRAWN, pair, pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory import gaussian_law, pointwise_error
 from attnlimit.tokens import Gaussian, Laplace
 
 TAIL = 0.99
-BOOTSTRAP = 200
 LAPLACE_BLOCK = 500
 
 
@@ -49,16 +46,12 @@ class HeavyTails(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        stable = [
-            {"kind": "stable", "parameters": [H], "n": config["n"], **block}
-            for H in config["horizons"]
-            for block in self.blocks(config)
-        ]
+        horizons = [{"kind": "stable", "parameters": [H]} for H in config["horizons"]]
         frozen = {"kind": "frozen", "parameters": config["sigmas"], "n": config["frozen_n"]}
         laplace = {"kind": "laplace", "parameters": config["tilts"], "n": config["laplace_n"]}
         blocks = self.blocks({"replicates": config["laplace_draws"], "block": LAPLACE_BLOCK})
         return [
-            *stable,
+            *self.drawn(config, horizons),
             {**frozen, "draws": config["frozen_draws"]},
             *({**laplace, "draws": block["draws"]} for block in blocks),
         ]
@@ -84,7 +77,8 @@ class HeavyTails(DrawnExperiment):
             values = part["value"].to_numpy()
             row = {"kind": kind, "parameter": parameter, "n": n, "draws": len(values)}
             if kind == "stable":
-                row["tail_ratio"], row["tail_ratio_stderr"] = tail_ratio(values)
+                tail = with_stderr(tail_ratio, values, np.random.default_rng(0))
+                row["tail_ratio"], row["tail_ratio_stderr"] = tail
             if kind == "frozen":
                 row["predicted"] = float(gaussian_law(parameter, n).participation)
             if kind == "laplace":
@@ -96,63 +90,56 @@ class HeavyTails(DrawnExperiment):
         return pd.DataFrame(parts)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        rows: list[dict[str, Any]] = []
-
-        def say(what: str, measured: str, predicted: str, z: float = np.nan) -> None:
-            rows.append({"what": what, "measured": measured, "predicted": predicted, "z": z})
-
+        rows: list[tuple[str, str, str, float]] = []
         for (kind, parameter), part in groups(with_z(curves), "kind", "parameter"):
             first, last = part.iloc[0], part.iloc[-1]
             if kind == "stable":
-                rate = plus_minus(slope(part), slope_stderr(part))
+                name, what = f"H = {parameter:g}", "99 % quantile over median of |error|"
+                slope = plus_minus(rate(part), rate_stderr(part))
                 end = f"{1 / (1 + parameter**2):.3f} in the end"
-                say(f"H = {parameter:g}: rate of E|error|", rate, end)
-                say(
-                    f"H = {parameter:g}: 99 % quantile over median of |error|, n = {last['n']}",
-                    plus_minus(last["tail_ratio"], last["tail_ratio_stderr"]),
-                    f"normal {stable_ratio(2.0):.2f}, stable of index 1+1/H² "
-                    f"{stable_ratio(1 + 1 / parameter**2):.1f} in the end",
-                )
+                rows.append((f"{name}: rate of E|error|", slope, end, np.nan))
+                tail = plus_minus(last["tail_ratio"], last["tail_ratio_stderr"])
+                normal, stable = stable_ratio(2.0), stable_ratio(1 + 1 / parameter**2)
+                law = f"normal {normal:.2f}, stable of index 1+1/H² {stable:.1f} in the end"
+                rows.append((f"{name}: {what}, n = {last['n']}", tail, law, np.nan))
             elif kind == "laplace" and parameter >= 1:
-                say(
-                    f"Laplace tokens, t = {parameter:g}/b: median output",
-                    f"{first['output']:.3g} at n = {first['n']}, {last['output']:.3g} at "
-                    f"n = {last['n']}",
-                    "no limit: grows with log n",
-                )
+                what = f"Laplace tokens, t = {parameter:g}/b: median output"
+                ends = (f"{row['output']:.3g} at n = {row['n']}" for row in (first, last))
+                rows.append((what, ", ".join(ends), "no limit: grows with log n", np.nan))
             else:
-                for _, row in (part if kind == "frozen" else part.iloc[-1:]).iterrows():
-                    what = f"σ = {parameter:g}, n = {row['n']}: E Σ p²"
-                    if kind == "laplace":
-                        what = f"Laplace tokens, t = {parameter:g}/b, n = {row['n']}: mean square"
-                    measured = plus_minus(row["measured"], row["stderr"])
-                    say(what, measured, f"{row['predicted']:.4g}", row["z"])
-        return pd.DataFrame(rows)
+                name, what = f"σ = {parameter:g}", "E Σ p²"
+                if kind == "laplace":
+                    name, what = f"Laplace tokens, t = {parameter:g}/b", "mean square"
+                    part = part.iloc[-1:]
+                for measured, (_, row) in zip(said(part), part.iterrows(), strict=True):
+                    law = f"{row['predicted']:.4g}"
+                    rows.append((f"{name}, n = {row['n']}: {what}", measured, law, row["z"]))
+        return pd.DataFrame(rows, columns=["what", "measured", "predicted", "z"])
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        stable, frozen, errors, outputs = [], [], [], []
+        stable, errors, outputs = [], [], []
         for H, part in groups(where(curves, kind="stable"), "parameter"):
             label, middle = f"H = {H:g}", part.iloc[len(part) // 2]
             line = middle["measured"] * (part["n"] / middle["n"]) ** (-1 / (1 + H**2))
             law = f"n^(-1/(1+H²)), {label}"
             stable += [Series(part["n"], line, "line", law, label), points(part, group=label)]
-        for n, part in groups(where(curves, kind="frozen"), "n"):
-            cold = part.assign(ratio=part["parameter"] / np.sqrt(2 * np.log(n)))
-            frozen += pair(cold, "ratio", f"n = {n}")
-        frozen.append(Series([1, 1], [1e-4, 1], "dotted", "freezing", "edge"))
         for t, part in groups(where(curves, kind="laplace"), "parameter"):
             label = f"t = {t:g}/b"
             outputs.append(Series(part["n"], part["output"], "points", label, label))
             if t < 1:
                 outputs.append(Series(part["n"], part["limit"], "line", None, label))
                 errors += pair(part, "n", f"{label}, exact law", label)
-        title = "past the horizon 1: E|mean error|, d = 1"
+        cold = where(curves, kind="frozen")
+        cold = cold.assign(ratio=cold["parameter"] / np.sqrt(2 * np.log(cold["n"])))
+        edge = Series([1, 1], [1e-4, 1], "dotted", "freezing", "edge")
+        frozen = [*pairs(cold, "n", "ratio", "n = {}".format), edge]
+        title, x = "freezing of the weights", "σ / √(2 log n)"
         squared, median = "mean squared error", "Laplace tokens: median output (lines: limit)"
         panels = (
-            Panel(title, TOKENS, "expected error", tuple(stable)),
-            Panel("freezing of the weights", "σ / √(2 log n)", "E Σ p²", tuple(frozen), "linear"),
-            Panel(f"Laplace tokens: {squared}", TOKENS, squared, tuple(errors)),
-            Panel(median, TOKENS, "output", tuple(outputs)),
+            panel("past the horizon 1: E|mean error|, d = 1", stable, "expected error"),
+            panel(title, frozen, "E Σ p²", x, x_scale="linear"),
+            panel(f"Laplace tokens: {squared}", errors, squared),
+            panel(median, outputs, "output"),
         )
         return FigureSpec(self.title, panels, 2, DRAWN)
 
@@ -170,12 +157,10 @@ def _frozen(sigmas: Array, n: NDArray[np.int64], draws: int, seed: np.random.See
     found = []
     for child in seed.spawn(draws):
         drawn = np.random.default_rng(child).standard_normal(int(n[-1]))
-        for size in n:
-            keys = drawn[:size]
-            for sigma in sigmas:
-                weights = np.exp(sigma * (keys - keys.max()))
-                found.append(float((weights**2).sum() / weights.sum() ** 2))
-    return np.asarray(found)
+        for keys in (drawn[:size] for size in n):
+            weights = np.exp(sigmas[:, None] * (keys - keys.max()))
+            found.append((weights**2).sum(axis=1) / weights.sum(axis=1) ** 2)
+    return np.concatenate(found)
 
 
 def _laplace(tilts: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence) -> Array:
@@ -198,35 +183,16 @@ def _laplace_law(tilt: float, n: int) -> tuple[float, float]:
     return float(Laplace(1).tilted_mean([[tilt]])[0, 0]), float(law.mse[0, 0])
 
 
-def tail_ratio(values: Array) -> tuple[float, float]:
-    """The 99 % quantile over the median, and its standard error by bootstrap."""
-    rng = np.random.default_rng(0)
-
-    def ratio(sample: Array) -> float:
-        middle, high = np.quantile(sample, [0.5, TAIL])
-        return float(high / middle)
-
-    again = [ratio(rng.choice(values, len(values))) for _ in range(BOOTSTRAP)]
-    return ratio(values), float(np.std(again))
+def tail_ratio(values: Array) -> float:
+    """The 99 % quantile over the median."""
+    middle, high = np.quantile(values, [0.5, TAIL])
+    return float(high / middle)
 
 
 def stable_ratio(index: float) -> float:
     """The same ratio for the size of a symmetric stable variable; index 2 is the normal law."""
     middle, high = levy_stable.ppf([0.75, (1 + TAIL) / 2], index, 0.0)
     return float(high / middle)
-
-
-def slope(part: pd.DataFrame) -> float:
-    """Rate of the mean against n."""
-    return float(-np.polyfit(np.log(part["n"]), np.log(part["measured"]), 1)[0])
-
-
-def slope_stderr(part: pd.DataFrame) -> float:
-    """Standard error of the rate of the mean, points taken as independent (they share draws)."""
-    x = np.log(part["n"].to_numpy(dtype=float))
-    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
-    relative = (part["stderr"] / part["measured"]).to_numpy()
-    return float(np.sqrt((weights**2 * relative**2).sum()))
 
 
 EXPERIMENT = HeavyTails()

@@ -8,23 +8,16 @@ import torch
 
 from attnlimit.models.capture.captured import CapturedHead
 from attnlimit.models.heads.draws import scheme_errors
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import capture_of, source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import pair
-from attnlimit.reproduce.rows import groups, where
-from attnlimit.samplers import Keep, Sampler, SinksAndRecent, TopK
+from attnlimit.reproduce.panels import pairs, panel
+from attnlimit.reproduce.rows import where
+from attnlimit.reproduce.schemes import NAMES, SAMPLERS
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampler import sampler_law
 
-NAMES = {
-    "iid": "i.i.d.",
-    "recent": "4 sinks + recent",
-    "recent+": "4 sinks + n/4 recent + weighted rest",
-    "top": "top n",
-    "top+": "top n/4 + weighted rest",
-}
 SMALLEST = 1e-5  # what a figure shows of smaller errors, and what is not compared
 
 
@@ -74,39 +67,26 @@ class LongDocument(Experiment):
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         heads = curves.groupby(["layer", "head"], as_index=False).first()
-        std, first = heads["score_std"].to_numpy(), heads["first_token"].to_numpy()
-        sharp = np.where(first < 0.3, std, 0.0)
-        chosen = {"diffuse": std.argmin(), "sharp": sharp.argmax(), "sink": first.argmax()}
-        x = f"keys kept of {config['tokens']}"
-        floor = curves[["predicted", "measured"]].clip(lower=SMALLEST)
-        shown = curves.assign(predicted=floor["predicted"], measured=floor["measured"])
-        panels: list[Panel] = []
+        std, sink = heads["score_std"], heads["first_token"]
+        sharp = std.where(sink < 0.3, 0.0)
+        chosen = {"diffuse": std.argmin(), "sharp": sharp.argmax(), "sink": sink.argmax()}
+        panels, x = [], f"keys kept of {config['tokens']}"
+        shown = curves.assign(**curves[["predicted", "measured"]].clip(lower=SMALLEST))
         for kind, place in chosen.items():
             layer, head = heads[["layer", "head"]].to_numpy()[place]
-            series: list[Series] = []
-            for scheme, part in groups(where(shown, layer=layer, head=head), "scheme"):
-                series += pair(part, "n", None if panels else NAMES[scheme], scheme)
-            y = "" if panels else "relative error"
-            panels.append(Panel(f"A {kind} head ({layer}, {head})", x, y, tuple(series)))
+            first = kind == "diffuse"  # its legend and axis serve all
+            here = where(shown, layer=layer, head=head)
+            series = pairs(here, "scheme", names=NAMES, legend=first)
+            y = "relative error" if first else ""
+            panels.append(panel(f"A {kind} head ({layer}, {head})", series, y, x))
         median = curves.groupby(["scheme", "n"])["predicted"].median()
-        lines = (Series(median[key].index, median[key], "line", group=key) for key in NAMES)
-        panels.append(Panel("Median over the heads", x, "", tuple(lines)))
+        lines = [Series(median[key].index, median[key], "line", group=key) for key in NAMES]
+        panels.append(panel("Median over the heads", lines, "", x))
         caption = (
             "Lines: exact laws. Points: measured. "
             "SmolLM2-135M-Instruct (4-bit weights, dequantised), late queries."
         )
-        return FigureSpec(self.title, tuple(panels), 2, caption)
-
-
-def _sampler(scheme: str, n: int) -> Sampler:
-    quarter = n // 4
-    if scheme == "recent":
-        return SinksAndRecent(4, n - 4)
-    if scheme == "recent+":
-        return Keep(SinksAndRecent(4, quarter), sample=n - quarter - 4)
-    if scheme == "top":
-        return TopK(n)
-    return Keep(TopK(quarter), sample=n - quarter)
+        return FigureSpec(self.title, panels, 2, caption)
 
 
 def _errors(
@@ -120,7 +100,7 @@ def _errors(
     for k, n in enumerate(shard["n"]):
         rows.append(("iid", n, np.sqrt(iid[k]) / norm, np.nan, np.nan))
         for scheme in list(NAMES)[1:]:
-            chosen, measured, stderr = _sampler(scheme, n), np.nan, np.nan
+            chosen, measured, stderr = SAMPLERS[scheme](n), np.nan, np.nan
             law = sampler_law(chosen, scores, head.v, queries).mse.mean()
             if n == shard["measured_n"]:
                 child = seed.spawn(1)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,18 @@ def pair(
 
 
 def pairs(
-    rows: pd.DataFrame, by: str, x: str = "n", names: Mapping[Any, str] | None = None
+    rows: pd.DataFrame,
+    by: str,
+    x: str = "n",
+    names: Mapping[Any, str] | Callable[[Any], str] = str,
+    legend: bool = True,
 ) -> list[Series]:
     """Draw a pair for each value of a column, named after it, in its own colour."""
+    name = names.__getitem__ if isinstance(names, Mapping) else names
     return [
         one
         for key, part in groups(rows, by)
-        for one in pair(part, x, names[key] if names else key, key)
+        for one in pair(part, x, name(key) if legend else None, key)
     ]
 
 

@@ -9,32 +9,17 @@ from attnlimit.errors import BadInput
 from attnlimit.reproduce.experiment import Experiment
 from attnlimit.runs.experiment import find
 
-# name -> module whose EXPERIMENT it is; imported only when asked for.
+NAMES = (
+    "gaussian sphere uniform hardmax clt heavy heads bert window longdoc "
+    "downstream downstream-by-horizon tsne "
+    "sparse-curves sparse-alignment sparse-capacity sparse-oracle sparse-separation "
+    "sparse-phase sparse-length sparse-check sparse-digits sparse-documents"
+)
 EXPERIMENTS: dict[str, str] = {
-    "gaussian": "attnlimit.reproduce.gaussian",
-    "sphere": "attnlimit.reproduce.sphere",
-    "uniform": "attnlimit.reproduce.uniform",
-    "hardmax": "attnlimit.reproduce.hardmax",
-    "clt": "attnlimit.reproduce.clt",
-    "heavy": "attnlimit.reproduce.heavy",
-    "heads": "attnlimit.reproduce.heads",
-    "bert": "attnlimit.reproduce.bert",
-    "window": "attnlimit.reproduce.window",
-    "longdoc": "attnlimit.reproduce.longdoc",
-    "downstream": "attnlimit.reproduce.downstream",
-    "downstream-by-horizon": "attnlimit.reproduce.downstream_by_horizon",
-    "tsne": "attnlimit.reproduce.tsne",
-    "sparse-curves": "attnlimit.reproduce.sparse.curves",
-    "sparse-alignment": "attnlimit.reproduce.sparse.alignment",
-    "sparse-capacity": "attnlimit.reproduce.sparse.capacity",
-    "sparse-oracle": "attnlimit.reproduce.sparse.oracle",
-    "sparse-separation": "attnlimit.reproduce.sparse.separation",
-    "sparse-phase": "attnlimit.reproduce.sparse.phase",
-    "sparse-length": "attnlimit.reproduce.sparse.length",
-    "sparse-check": "attnlimit.reproduce.sparse.check",
-    "sparse-digits": "attnlimit.reproduce.sparse.digits",
-    "sparse-documents": "attnlimit.reproduce.sparse.documents",
+    name: "attnlimit.reproduce." + name.replace("sparse-", "sparse.").replace("-", "_")
+    for name in NAMES.split()
 }
+"""The module, imported only when asked for, whose EXPERIMENT has the name."""
 
 
 def load(name: str) -> Experiment:

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.checks import Array
-from attnlimit.reproduce.drawn import grid
-from attnlimit.reproduce.experiment import Config
+from attnlimit.reproduce.experiment import Config, grid
 from attnlimit.reproduce.temperatures import Temperatures
 from attnlimit.tokens import Sphere
 
@@ -29,11 +28,9 @@ class SphereTokens(Temperatures):
         }
 
     def tokens(self, setting: Config) -> Sphere:
-        """Return the tokens of a configuration, or of a shard."""
         return Sphere(setting["dim"])
 
     def limit(self, horizon: Array) -> Array:
-        """Return the rate in the end."""
         return np.full(np.shape(horizon), 0.5)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:

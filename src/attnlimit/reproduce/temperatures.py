@@ -22,10 +22,9 @@ from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.report.spec import FigureSpec, Series
-from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
-from attnlimit.reproduce.drawn import DrawnExperiment
-from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import pair, panel, points
+from attnlimit.reproduce.compare import agreement, largest_z, said
+from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
+from attnlimit.reproduce.panels import pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory import horizon, predict
 from attnlimit.tokens import Tokens
@@ -60,12 +59,8 @@ class Temperatures(DrawnExperiment):
 
     def shards(self, config: Config) -> list[Shard]:
         common = {key: config[key] for key in ("dim", "variance", "n") if key in config}
-        measured = [
-            {**common, "kind": "measure", "scale": scale, **block}
-            for scale in reversed(config["scales"])
-            for block in self.blocks(config)
-        ]
-        return measured + [
+        measured = [{**common, "kind": "measure", "scale": s} for s in reversed(config["scales"])]
+        return self.drawn(config, measured) + [
             {**common, "kind": "predict", "scale": scale, "statistic": statistic}
             for scale in config["scales"]
             for statistic in PREDICTED
@@ -104,37 +99,31 @@ class Temperatures(DrawnExperiment):
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        rows = []
-        for (statistic, scale), part in groups(curves, "statistic", "scale"):
-            if statistic not in PREDICTED:
-                continue
-            last = part.iloc[-1]
-            rows.append(
-                {
-                    "scale": f"{scale:.3g}",
-                    "H": last["horizon"],
-                    "statistic": statistic,
-                    "slope": plus_minus(last["slope"], last["slope_stderr"]),
-                    "predicted slope": last["slope_predicted"],
-                    "slope, n → ∞": last["slope_limit"],
-                    f"error at n={config['n'][-1]}": plus_minus(last["measured"], last["stderr"]),
-                    "predicted": last["predicted"],
-                    "largest |z|": largest_z(part),
-                    "largest gap %": 100 * (part["predicted"] / part["measured"] - 1).abs().max(),
-                    "variance reduction": part["variance_reduction"].median(),
-                }
-            )
-        return pd.DataFrame(rows).sort_values("statistic", ascending=False, kind="stable")
+        shown = curves[curves["statistic"].isin(PREDICTED)]
+        parts = [part for _, part in groups(shown, "statistic", "scale")]
+        last = pd.concat([part.iloc[-1:] for part in parts], ignore_index=True)
+        gaps = [(part["predicted"] / part["measured"] - 1).abs().max() for part in parts]
+        columns = {
+            "scale": last["scale"].map("{:.3g}".format),
+            "H": last["horizon"],
+            "statistic": last["statistic"],
+            "slope": said(last, "slope", "slope_stderr"),
+            "predicted slope": last["slope_predicted"],
+            "slope, n → ∞": last["slope_limit"],
+            f"error at n={config['n'][-1]}": said(last),
+            "predicted": last["predicted"],
+            "largest |z|": [largest_z(part) for part in parts],
+            "largest gap %": 100 * np.array(gaps),
+            "variance reduction": [part["variance_reduction"].median() for part in parts],
+        }
+        return pd.DataFrame(columns).sort_values("statistic", ascending=False, kind="stable")
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        panels, slopes = [], []
+        n, panels, slopes = config["n"], [], []
         for statistic, words in PREDICTED.items():
             here = where(curves, statistic=statistic)
             first = statistic == "mean"  # one legend serves both
-            series: list[Series] = []
-            for scale, part in groups(here, "scale"):
-                name = f"{scale:.3g}" if scale < 1000 else f"{scale:.0f}"
-                series += pair(part, label=name if first else None, group=name)
+            series = pairs(here, "scale", names=_short, legend=first)
             title, scale = f"error of the {words}", "scale" if first else None
             panels.append(panel(title, series, "root mean square error", legend_title=scale))
             one = here.groupby("scale", as_index=False).first()
@@ -145,13 +134,17 @@ class Temperatures(DrawnExperiment):
                 Series(one["horizon"], one["slope_predicted"], "line", law, "predicted"),
                 points(one, "horizon", "slope", "slope_stderr", "measured"),
             )
-            title = f"slope of the {statistic} error, n from {config['n'][0]} to {config['n'][-1]}"
+            title = f"slope of the {statistic} error, n from {n[0]} to {n[-1]}"
             slopes.append(panel(title, lines, "rate β", "horizon H", y_scale="linear"))
         caption = f"lines: predicted; points: measured, {config['replicates']} draws"
         return FigureSpec(self.title, (*panels, *slopes), 2, caption)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         return [agreement(where(curves, statistic=name), name) for name in PREDICTED]
+
+
+def _short(scale: float) -> str:
+    return f"{scale:.3g}" if scale < 1000 else f"{scale:.0f}"
 
 
 def _curve(curve: Curve, predicted: Array) -> pd.DataFrame:

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.errors import MissingExtra
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.documents import capture_of, source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import LINEAR, panel
 from attnlimit.reproduce.rows import groups
 
 
@@ -35,11 +36,10 @@ class TokenCloud(Experiment):
         flat = TSNE(perplexity=30, init="pca", random_state=number).fit_transform(keys)
         rank = np.random.default_rng(seed).permutation(len(keys))
         gaps = np.linalg.norm(keys[:, None] - keys[None], axis=2)
+        nearest = {n: gaps[:, rank < n].min(axis=1).mean() for n in shard["n"]}
+        cover = {f"cover_{n}": gap / gaps.mean() for n, gap in nearest.items()}
         frame = pd.DataFrame({"x": flat[:, 0], "y": flat[:, 1], "rank": rank})
-        return frame.assign(
-            layer=shard["layer"],
-            **{f"cover_{n}": _cover(gaps[:, rank < n], gaps.mean()) for n in shard["n"]},
-        )
+        return frame.assign(layer=shard["layer"], **cover)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = [
@@ -64,13 +64,9 @@ class TokenCloud(Experiment):
                     Series(part["x"], part["y"], "points", "all tokens", "all"),
                     Series(inside["x"], inside["y"], "points", "subsample", "subsample"),
                 )
-                panels.append(Panel(f"Layer {layer}, n = {n}", "", "", series, "linear", "linear"))
+                panels.append(panel(f"Layer {layer}, n = {n}", series, "", "", **LINEAR))
         caption = "Keys of all heads of MiniLM, article Anarchism."
-        return FigureSpec(self.title, tuple(panels), 3, caption)
-
-
-def _cover(gaps: np.ndarray, unit: float) -> float:
-    return float(gaps.min(axis=1).mean() / unit)
+        return FigureSpec(self.title, panels, 3, caption)
 
 
 EXPERIMENT = TokenCloud()

@@ -8,15 +8,16 @@ import pandas as pd
 from attnlimit.head import Head
 from attnlimit.montecarlo.supremum import supremum_errors
 from attnlimit.report.spec import FigureSpec, Series
-from attnlimit.reproduce.compare import plus_minus
-from attnlimit.reproduce.drawn import DrawnExperiment, grid
-from attnlimit.reproduce.experiment import Config, Shard
+from attnlimit.reproduce.compare import said
+from attnlimit.reproduce.estimates import rate
+from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.rows import groups
 from attnlimit.theory import uniform_bound
 from attnlimit.tokens import Gaussian, Sphere, Tokens
 
 CASE = ("tokens", "dim", "radius")
+LAW = "C(R) = sup √tr C(x)"
 
 
 class Uniform(DrawnExperiment):
@@ -37,12 +38,8 @@ class Uniform(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        return [
-            {"tokens": name, "dim": dim, "radius": radius, "n": config["n"], **block}
-            for name, dim, radii in config["cases"]
-            for radius in radii
-            for block in self.blocks(config)
-        ]
+        cases = ((name, dim, R) for name, dim, radii in config["cases"] for R in radii)
+        return self.drawn(config, (dict(zip(CASE, case, strict=True)) for case in cases))
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Find the largest error in every draw."""
@@ -58,46 +55,34 @@ class Uniform(DrawnExperiment):
         parts = []
         for (name, dim, radius), here in groups(rows, *CASE):
             law = uniform_bound(*_problem(name, dim), radius, config["n"], config["delta"])
-            by_n = here.groupby("n")
             above = here["sup"] > here["n"].map(dict(zip(law.n, law.bound, strict=True)))
-            parts.append(
-                pd.DataFrame(
-                    {
-                        "tokens": name,
-                        "dim": dim,
-                        "radius": radius,
-                        "n": law.n,
-                        "sup": by_n["sup"].mean().to_numpy(),
-                        "stderr": by_n["sup"].sem().to_numpy(),
-                        "largest": by_n["sup"].max().to_numpy(),
-                        "maximiser_error": by_n["shortfall"].mean().to_numpy(),
-                        "asymptotic": law.constant / np.sqrt(law.n),
-                        "constant": law.constant,
-                        "bound": np.where(law.trivial, np.nan, law.bound),
-                        "violations": int(above.sum()),
-                    }
-                )
+            found = here.groupby([*CASE, "n"], as_index=False).agg(
+                sup=("sup", "mean"),
+                stderr=("sup", "sem"),
+                largest=("sup", "max"),
+                maximiser_error=("shortfall", "mean"),
             )
+            found["asymptotic"] = law.constant / np.sqrt(law.n)
+            found["constant"] = law.constant
+            found["bound"] = np.where(law.trivial, np.nan, law.bound)
+            found["violations"] = int(above.sum())
+            parts.append(found)
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        rows = []
-        for (name, dim, radius), part in groups(curves, *CASE):
-            last = part.iloc[-1]
-            root = np.sqrt(last["n"])
-            rows.append(
-                {
-                    "tokens": f"{name}, d = {dim}",
-                    "R": radius,
-                    "measured √n E sup": plus_minus(root * last["sup"], root * last["stderr"]),
-                    "C(R) = sup √tr C(x)": last["constant"],
-                    "√n × bound": root * last["bound"],
-                    "rate of E sup": -np.polyfit(np.log(part["n"]), np.log(part["sup"]), 1)[0],
-                    "draws above the bound": int(last["violations"]),
-                    "maximiser error %": 100 * last["maximiser_error"] / last["sup"],
-                }
-            )
-        return pd.DataFrame(rows)
+        last = constants(curves)
+        return pd.DataFrame(
+            {
+                "tokens": [f"{name}, d = {dim}" for (name, dim, _), _ in groups(last, *CASE)],
+                "R": last["radius"],
+                "measured √n E sup": said(last, "sup"),
+                LAW: last["constant"],
+                "√n × bound": last["bound"],
+                "rate of E sup": [rate(part, "sup") for _, part in groups(curves, *CASE)],
+                "draws above the bound": last["violations"],
+                "maximiser error %": last["maximiser_percent"],
+            }
+        )
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         return [
@@ -118,26 +103,31 @@ class Uniform(DrawnExperiment):
                     Series(part["n"], part["bound"], "dashed", None, label),
                     points(part, "n", "sup", label=label),
                 ]
-            last = here.groupby("radius", as_index=False).last()
-            last[["bound", "sup", "stderr"]] *= np.sqrt(last[["n"]].to_numpy())
-            radii, law = last["radius"], "C(R) = sup √tr C(x)"
-            constants = (
-                Series(radii, last["bound"], "dashed", "bound, 95 %", "bound"),
-                Series(radii, last["constant"], "line", law, "law"),
+            last = constants(here)
+            multiples = (
+                Series(last["radius"], last["bound"], "dashed", "bound, 95 %", "bound"),
+                Series(last["radius"], last["constant"], "line", LAW, "law"),
                 points(last, "radius", "sup", label="measured"),
             )
+            title, y = (
+                f"{name}, d = {dim}: constants at n = {config['n'][-1]}",
+                "√n × largest error",
+            )
+            x = "radius R of the ball of queries"
             panels += [
                 panel(f"{name}, d = {dim}: largest error over |x| ≤ R", series, "E sup |Γₙ - Γ|"),
-                panel(
-                    f"{name}, d = {dim}: constants at n = {config['n'][-1]}",
-                    constants,
-                    "√n × largest error",
-                    "radius R of the ball of queries",
-                    x_scale="linear",
-                ),
+                panel(title, multiples, y, x, x_scale="linear"),
             ]
         caption = "points: measured; lines: C(R)/√n; dashed: bound, probability 95 %"
-        return FigureSpec(self.title, tuple(panels), 2, caption)
+        return FigureSpec(self.title, panels, 2, caption)
+
+
+def constants(curves: pd.DataFrame) -> pd.DataFrame:
+    """Errors at the last n of every case, times sqrt(n)."""
+    last = curves.groupby(list(CASE), sort=False).tail(1).reset_index(drop=True)
+    last["maximiser_percent"] = 100 * last["maximiser_error"] / last["sup"]
+    last[["bound", "sup", "stderr"]] *= np.sqrt(last[["n"]].to_numpy())
+    return last
 
 
 def _problem(name: str, dim: int) -> tuple[Head, Tokens]:

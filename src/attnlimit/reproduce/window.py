@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
 from attnlimit.models import Capture
-from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.report.spec import FigureSpec, Series
-from attnlimit.reproduce.documents import EveryHead
+from attnlimit.reproduce.documents import EveryHead, both
+from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import LINEAR, against, pair, panel
+from attnlimit.reproduce.panels import LINEAR, against, pairs, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.samplers import Iid, Keep, Sampler, Window
 
+SAMPLERS: dict[str, Callable[[int, int], Sampler]] = {
+    "window": lambda n, random: Window(n - random, random=random),
+    "weighted": lambda n, random: Keep(Window(n - random, random=0), sample=random),
+    "iid": lambda n, random: Iid(n),
+}
 NAMES = {
     "window": "window + 50 random",
     "weighted": "window + 50 random, weighted",
@@ -36,35 +43,28 @@ class WindowAndRandom(EveryHead):
         }
 
     def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        number, draws, place = int(seed.generate_state(1)[0]), shard["replicates"], shard["place"]
+        place, rows = shard["place"], []
         outputs = found[place["layer"], place["head"]].output()
         size = outputs.square().sum(1).mean().sqrt().item()
-        rows = []
-        for scheme in NAMES:
+        for scheme, sampler in SAMPLERS.items():
             for n in shard["n"]:
-                how = {"sampler": _sampler(scheme, n, shard["random"]), **place}
+                how = {"sampler": sampler(n, shard["random"]), **place}
                 counts = [n] if scheme == "iid" else None
-                law = predict_capture(found, "pointwise", counts, **how)
-                drawn = measure_capture(found, "pointwise", counts, draws, number, **how)
-                values = np.array([law.root[0], drawn.root[0], drawn.root_stderr[0]]) / size
-                rows.append((scheme, n, *values))
+                found_both = both(found, "pointwise", counts, shard["replicates"], seed, **how)
+                rows.append((scheme, n, *(found_both.to_numpy()[0] / size)))
         return pd.DataFrame(rows, columns=["scheme", "n", "predicted", "measured", "stderr"])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        rows, shown = [], config["shown_n"]
-        for (scheme, n), part in groups(curves, "scheme", "n"):
-            if n in (config["n"][0], shown, 2 * shown, config["n"][-1]):
-                gap = (part["predicted"] / part["measured"] - 1).abs()
-                rows.append(
-                    {
-                        "scheme": NAMES[scheme],
-                        "n": n,
-                        "median relative error": part["measured"].median(),
-                        "predicted": part["predicted"].median(),
-                        "worst |predicted/measured - 1|": gap.max(),
-                    }
-                )
-        return pd.DataFrame(rows)
+        n, shown = config["n"], config["shown_n"]
+        here = curves[curves["n"].isin([n[0], shown, 2 * shown, n[-1]])]
+        here = here.assign(gap=(here["predicted"] / here["measured"] - 1).abs())
+        columns = {
+            "median relative error": ("measured", "median"),
+            "predicted": ("predicted", "median"),
+            "worst |predicted/measured - 1|": ("gap", "max"),
+        }
+        table = here.groupby(["scheme", "n"], sort=False, as_index=False).agg(**columns)
+        return table.assign(scheme=table["scheme"].map(NAMES))
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         at = where(curves, n=config["shown_n"]).pivot_table("measured", ["layer", "head"], "scheme")
@@ -77,38 +77,24 @@ class WindowAndRandom(EveryHead):
         ]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        medians: list[Series] = []
-        rates = []
-        for scheme, part in groups(curves, "scheme"):
-            middle = part.groupby("n", as_index=False)[["predicted", "measured"]].median()
-            medians += pair(middle, "n", NAMES[scheme])
-            shown = part[part["horizon"] < 3].groupby(["layer", "head"])
-            slopes = [-np.polyfit(np.log(x.n), np.log(x.measured), 1)[0] for _, x in shown]
-            horizons = shown["horizon"].first()
+        by, rates = ["scheme", "n"], []
+        medians = curves.groupby(by, sort=False, as_index=False)[["predicted", "measured"]].median()
+        for scheme, part in groups(curves[curves["horizon"] < 3], "scheme"):
+            slopes = [rate(head) for _, head in groups(part, "layer", "head")]
+            horizons = part.groupby(["layer", "head"], sort=False)["horizon"].first()
             rates.append(Series(horizons, slopes, "points", NAMES[scheme], NAMES[scheme]))
         n, shown_n = config["n"], config["shown_n"]
         title = f"Rate over n = {n[0]} to {n[-1]}, by head"
+        typical = "Median over the heads (lines: law, points: measured)"
+        y, x = "relative error of the output", "keys seen by a query, n"
         heads = against(where(curves, n=shown_n), "scheme", NAMES)
         panels = (
-            panel(
-                "Median over the heads (lines: law, points: measured)",
-                medians,
-                "relative error of the output",
-                "keys seen by a query, n",
-            ),
+            panel(typical, pairs(medians, "scheme", names=NAMES), y, x),
             panel(f"Every head at n = {shown_n}", heads, "measured", "predicted"),
             panel(title, rates, "rate", "horizon H", **LINEAR),
         )
         caption = f"{self.about(config)}; the last panel leaves out heads whose horizon is above 3."
         return FigureSpec(self.title, panels, 3, caption)
-
-
-def _sampler(scheme: str, n: int, random: int) -> Sampler:
-    if scheme == "iid":
-        return Iid(n)
-    if scheme == "weighted":
-        return Keep(Window(n - random, random=0), sample=random)
-    return Window(n - random, random=random)
 
 
 EXPERIMENT = WindowAndRandom()

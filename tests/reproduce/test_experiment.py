@@ -1,6 +1,6 @@
 import pytest
 
-from attnlimit.reproduce.drawn import DrawnExperiment, grid
+from attnlimit.reproduce.experiment import DrawnExperiment, grid
 
 
 @pytest.mark.parametrize(("replicates", "block"), [(10, 5), (11, 5), (3, 5), (1, 1)])

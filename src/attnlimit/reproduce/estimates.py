@@ -1,0 +1,33 @@
+"""What do draws say? A rate against n, and the standard error of any statistic of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.checks import Array
+
+BOOTSTRAP = 200
+
+
+def rate(rows: pd.DataFrame, y: str = "measured") -> float:
+    """Return the exponent with which a column falls with n, by least squares."""
+    return float(-np.polyfit(np.log(rows["n"].to_numpy(float)), np.log(rows[y]), 1)[0])
+
+
+def rate_stderr(rows: pd.DataFrame) -> float:
+    """Standard error of the rate, points taken as independent (they may share draws)."""
+    x = np.log(rows["n"].to_numpy(float))
+    weights = (x - x.mean()) / ((x - x.mean()) ** 2).sum()
+    relative = (rows["stderr"] / rows["measured"]).to_numpy()
+    return float(np.sqrt((weights**2 * relative**2).sum()))
+
+
+def with_stderr(
+    statistic: Callable[[Array], float], values: Array, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return a statistic of the values, and its standard error by bootstrap."""
+    again = [statistic(rng.choice(values, len(values))) for _ in range(BOOTSTRAP)]
+    return statistic(values), float(np.std(again))
