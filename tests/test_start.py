@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -68,15 +67,8 @@ def test_every_public_name_is_there_and_listed():
     for name in attnlimit.__all__:
         assert getattr(attnlimit, name) is not None
         assert name in dir(attnlimit)
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         attnlimit.nothing  # noqa: B018
-
-
-def test_type_checkers_see_the_names_that_load():
-    tree = ast.parse((PACKAGE / "__init__.py").read_text())
-    block = next(node for node in tree.body if isinstance(node, ast.If))
-    seen = {alias.name for node in block.body for alias in node.names}
-    assert seen == set(attnlimit.__all__)
 
 
 def test_every_room_can_be_the_first():

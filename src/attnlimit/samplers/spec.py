@@ -34,16 +34,6 @@ _KINDS: dict[str, tuple[type[Sampler], tuple[Callable[[str], float], ...]]] = {
     "sinks-recent": (SinksAndRecent, (int, int)),
     "sinks-window": (SinksAndWindow, (int, int)),
 }
-_FIELDS = {
-    Threshold: ("c",),
-    TopK: ("k",),
-    TopP: ("share",),
-    Iid: ("n",),
-    WithoutReplacement: ("n",),
-    Window: ("width", "random"),
-    SinksAndRecent: ("sinks", "recent"),
-    SinksAndWindow: ("sinks", "width"),
-}
 _SAMPLE = re.compile(r"(?P<kept>.*)\+(?P<sample>\d+)(?P<plain>plain)?")
 
 
@@ -80,6 +70,5 @@ def sampler_spec(sampler: Sampler) -> str:
         return f"{kept}+{sampler.sample}{'' if sampler.weighted else 'plain'}"
     for name, (kind, _) in _KINDS.items():
         if type(sampler) is kind:
-            numbers = [getattr(sampler, field) for field in _FIELDS[kind]]
-            return f"{name}:{','.join(repr(number) for number in numbers)}"
+            return f"{name}:{','.join(repr(size) for size in vars(sampler).values())}"
     raise BadInput(f"{sampler!r} is not one of the package's samplers, so it cannot be written.")
