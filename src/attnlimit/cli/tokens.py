@@ -20,7 +20,7 @@ from attnlimit.report.token_page import by_rule, token_page
 
 def tokens(
     text: Annotated[
-        str, typer.Argument(help="A file, a folder, -, wikipedia or wikipedia:TITLE.")
+        str, typer.Argument(help="A file, a folder, -, wikipedia:TITLE or sotu:TITLE.")
     ] = "wikipedia:Anarchism",
     model: Annotated[str, typer.Option(help="minilm, smollm2, a folder or a hub id.")] = "minilm",
     layer: Annotated[int, typer.Option(help="Layer; negative ones count from the last.")] = -1,

@@ -19,7 +19,7 @@ from attnlimit.survey import ask
 def try_(
     model: Annotated[str, typer.Option(help="minilm, smollm2, a folder or a hub id.")] = "minilm",
     text: Annotated[
-        str, typer.Option(help="wikipedia:TITLE, a file, a folder, or - for standard input.")
+        str, typer.Option(help="wikipedia:TITLE, sotu:TITLE, a file, a folder, or - for stdin.")
     ] = "wikipedia:Anarchism",
     tokens: Annotated[int, typer.Option(help="Tokens of the text to read.")] = 256,
     sampler: Annotated[

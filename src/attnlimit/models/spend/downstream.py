@@ -16,7 +16,7 @@ from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.encode import encode, unwrap
 from attnlimit.models.capture.interface import attention_as
-from attnlimit.models.load.corpora import Corpus
+from attnlimit.models.load.corpus import Corpus
 from attnlimit.models.spend.spend import spend
 from attnlimit.samplers import Sampler
 
