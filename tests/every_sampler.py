@@ -32,8 +32,7 @@ def made_capture(sharpness=1.0, tokens=96, heads=2, causal=False, seed=0):
     """A capture of random queries, keys and values, one layer of `heads` heads."""
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(heads, tokens, 8, generator=generator) for _ in range(3))
-    rule = (lambda i, j: j <= i) if causal else None
-    mask = Mask(torch.arange(tokens), rule, causal)
+    mask = Mask(torch.arange(tokens), causal)
     layer = CapturedLayer(q * sharpness, k, v + 1.0, mask, 8**-0.5, None, None)
     return Capture(
         layers={0: layer},

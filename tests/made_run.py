@@ -20,7 +20,7 @@ def made_capture(layers=2, heads=3, tokens=24):
         q, k, v = (torch.randn(heads, tokens, 4, generator=generator) for _ in range(3))
         scale = torch.tensor([0.1, 1.0, 6.0])[:heads, None, None]
         kept[layer] = CapturedLayer(
-            q * scale, k, v + 1, Mask(torch.arange(tokens), None, False), 0.5, None, None
+            q * scale, k, v + 1, Mask(torch.arange(tokens)), 0.5, None, None
         )
     names = [HOSTILE, "</script>", "&amp;", '"quoted"'] + [f"word{i}" for i in range(tokens - 4)]
     return Capture(

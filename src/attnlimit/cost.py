@@ -181,9 +181,7 @@ def made_capture(tokens: int, dim: int, *, causal: bool, seed: int = 0) -> Captu
     generator = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(1, tokens, dim, generator=generator) for _ in range(3))
     place = torch.arange(tokens)
-    rule = (lambda queries, keys: keys <= queries) if causal else None
-    mask = Mask(place, rule, causal)
-    layer = CapturedLayer(2 * q, k, v, mask, dim**-0.5, softcap=None, bias=None)
+    layer = CapturedLayer(2 * q, k, v, Mask(place, causal), dim**-0.5, softcap=None, bias=None)
     return Capture({0: layer}, ("",) * tokens, place, place < 0, depth=1, heads=1)
 
 

@@ -172,8 +172,7 @@ def test_masks_answer_in_blocks_and_as_arrays():
     np.testing.assert_array_equal(dense, (j <= i) & (j > i - 5))
     np.testing.assert_array_equal(mask.visible(slice(4, 9)).numpy(), dense[4:9])
     np.testing.assert_array_equal(mask.counts().numpy(), dense.sum(1))
-    assert not mask.full
-    assert not mask.causal
+    assert (mask.full, mask.causal, mask.window) == (False, True, 5)
 
 
 def test_a_head_unpacks_into_queries_keys_values_and_mask():

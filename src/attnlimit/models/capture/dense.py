@@ -14,9 +14,9 @@ BLOCK_SCORES = 1 << 24
 
 def attend_dense(call: Call) -> Tensor:
     """Outputs (1, H, n, d_v) of a layer, as the model itself computes them."""
-    plain = call.softcap is None and call.position_bias is None
+    plain = call.softcap is None and call.position_bias is None and call.mask.fused
     last = call.query.shape[2] == 1 and call.offset == call.key.shape[2] - 1
-    if plain and (call.mask.full or (call.mask.causal and (call.whole or last))):
+    if plain and (call.mask.full or call.whole or last):
         return scaled_dot_product_attention(
             call.query,
             call.key,

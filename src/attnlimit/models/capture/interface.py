@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.models.capture.masks import Mask, Rule
+from attnlimit.models.capture.masks import Mask
+from attnlimit.models.capture.recognise import recognise
 from attnlimit.models.load.load import transformers_library
 
 NAME = "attnlimit"
@@ -59,13 +59,18 @@ Attention = Callable[[Call], Tensor]
 
 @dataclass(frozen=True)
 class _Seen:
-    """What the queries of a forward pass see: a rule of positions, and which keys are padding."""
+    """What the queries of a forward pass see, by places, and which keys are padding."""
 
-    rule: Rule | None
     causal: bool
+    window: int | None = None
     offset: int = 0  # position of the first query
     start: int = 0  # position of the first key
     keep: Tensor | None = None  # (B, m) keys that are not padding; None when all are
+
+    @property
+    def full(self) -> bool:
+        """Whether every query sees every key."""
+        return not self.causal and self.window is None
 
 
 @dataclass
@@ -144,8 +149,6 @@ def _mask(
     **kwargs: Any,
 ) -> Tensor:
     """Return, in place of an n x m mask, a constant of its shape whose value names what is seen."""
-    from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
-
     session = _active()
     if use_vmap:
         raise BadInput("This model's attention mask depends on more than positions; not supported.")
@@ -154,14 +157,11 @@ def _mask(
     if attention_mask is not None:
         keep = attention_mask.bool()[:, start : start + kv_length]
         keep = torch.nn.functional.pad(keep, (0, kv_length - keep.shape[1]))
-    zero = torch.zeros((), dtype=torch.long)
-    rule: Rule | None = None
-    if mask_function is not bidirectional_mask_function:
-        rule = partial(mask_function, zero, zero)
+    places = torch.arange(q_length) + int(q_offset)
+    rule = recognise(mask_function, places, torch.arange(kv_length) + start, batch_size)
     session.masks += 1
     keep = None if keep is None or bool(keep.all()) else keep
-    causal = mask_function is causal_mask_function
-    session.seen[session.masks] = _Seen(rule, causal, int(q_offset), start, keep)
+    session.seen[session.masks] = _Seen(*rule, int(q_offset), start, keep)
     session.seen.pop(session.masks - _MASKS_KEPT, None)
     code = torch.full((1, 1, 1, 1), float(session.masks))
     return code.expand(batch_size, 1, q_length, kv_length)
@@ -196,7 +196,7 @@ def _attention(
             query=_picked(query[one], queries),
             key=_picked(key[one], keys),
             value=_picked(value[one], keys),
-            mask=Mask(seen.start + places, seen.rule, seen.causal),
+            mask=Mask(seen.start + places, seen.causal, seen.window),
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             softcap=kwargs.get("softcap"),
             position_bias=added,
@@ -223,10 +223,10 @@ def _kept_places(
     first = seen.offset - seen.start
     end = first + queries
     keep = None if seen.keep is None else seen.keep[row]
-    if keep is None and (end >= keys or seen.rule is None):
+    if keep is None and (end >= keys or seen.full):
         return None, None
     kept = torch.ones(keys, dtype=torch.bool) if keep is None else keep.clone()
-    if seen.rule is not None:
+    if not seen.full:
         kept[end:] = False
     own = kept[first:end]
     return torch.nonzero(kept).ravel(), None if own.all() else torch.nonzero(own).ravel()
@@ -257,7 +257,7 @@ def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:
 def _decode(session: _Session, code: Tensor | None, module: Any, uneven: bool) -> _Seen:
     if code is None:
         causal = bool(getattr(module, "is_causal", False))
-        seen = _Seen((lambda queries, keys: keys <= queries) if causal else None, causal)
+        seen = _Seen(causal)
     else:
         number = float(code[0, 0, 0, 0])
         flat = code.dim() == 4 and all(code.shape[i] == 1 or code.stride(i) == 0 for i in (2, 3))
@@ -267,7 +267,7 @@ def _decode(session: _Session, code: Tensor | None, module: Any, uneven: bool) -
                 f"{type(module).__name__} changes its attention mask on the way; not supported."
             )
         seen = session.seen[int(number)]
-    if uneven and (code is None or seen.rule is None):
+    if uneven and (code is None or seen.full):
         raise BadInput("Cross-attention (queries and keys of other texts) cannot be captured.")
     return seen
 

@@ -46,7 +46,7 @@ def capture_projections(base: Any, encoded: Encoded, wanted: set[int]) -> dict[i
     heads = base.config.num_attention_heads
     positions = torch.arange(next(iter(found.values())).shape[1])
     places = positions if encoded.keep is None else positions[encoded.keep]
-    mask = Mask(places, None, causal=False)
+    mask = Mask(places)
     kept = {}
     for number in sorted(wanted):
         split = (found[number, name][0].unflatten(-1, (heads, -1)) for name in NAMES)
