@@ -12,7 +12,8 @@ from scipy.special import ndtr
 
 from attnlimit.errors import NotConverged
 from attnlimit.sparse.law.features import attention_points
-from attnlimit.sparse.law.readout import learning_curve, readout
+from attnlimit.sparse.law.learning_curve import learning_curve
+from attnlimit.sparse.law.readout import readout
 from attnlimit.sparse.task import SparseTask
 from benchmarks.row import Row, wall_seconds
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from attnlimit import sparse
+from attnlimit.picture import FigureSpec, Panel, Series
 from attnlimit.report.figures import draw
-from attnlimit.report.spec import FigureSpec, Panel, Series
 
 lengths = 2 ** np.arange(4, 21, 4)
 needed = {

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec
+from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 
 

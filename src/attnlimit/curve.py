@@ -9,7 +9,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.result import table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 
 NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm", "uniform")
 """Statistics that are errors; every other one is a mean squared error."""
@@ -42,7 +43,7 @@ class Diagnostics:
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class Curve(Result, Pictured):
     """A statistic against n, with its error bars and where it came from.
 
     `value` is a mean squared error, except for the statistics in `NORMS`. `stderr` is zero for
@@ -93,6 +94,23 @@ class Curve:
             local_rate=self.local_rate,
             method=self.method,
         )
+
+    def panel(self) -> Panel:
+        """The root error against n: a line with theory's own error, or points with their bars."""
+        measured = bool(np.any(self.stderr > 0))
+        label = f"{'measured' if measured else 'predicted'} ({self.method})"
+        name = f"{self.statistic.replace('_', ' ')}: error against n"
+        if measured:
+            points = Series(self.n, self.root, "points", label, self.statistic, self.root_stderr)
+            return Panel(name, "number of tokens n", "root mean squared error", [points])
+        series = [Series(self.n, self.root, "line", label, self.statistic)]
+        if self.numerical_error is not None:
+            spread = np.asarray(self.numerical_error)
+            if self.statistic not in NORMS:
+                spread = spread / (2 * np.maximum(self.root, np.finfo(float).tiny))
+            low, high = np.maximum(self.root - spread, 0), self.root + spread
+            series.append(Series(self.n, self.root, "band", None, self.statistic, None, low, high))
+        return Panel(name, "number of tokens n", "root mean squared error", series)
 
     def __str__(self) -> str:
         error = "stderr" if self.numerical_error is None else "numerical_error"

@@ -1,6 +1,6 @@
 import pytest
 
-from attnlimit.report.spec import BARS, FigureSpec, Panel, Series
+from attnlimit.picture import BARS, FigureSpec, Panel, Series
 
 
 @pytest.mark.parametrize(

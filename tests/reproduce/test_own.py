@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel
+from attnlimit.picture import FigureSpec, Panel
 from attnlimit.reproduce.experiment import DrawnExperiment
 from attnlimit.reproduce.panels import DRAWN, TOKENS, pair
 

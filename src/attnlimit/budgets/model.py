@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from attnlimit.budgets.checked import check_content
@@ -16,6 +17,8 @@ from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
 from attnlimit.files import read_json, write_atomically
 from attnlimit.models.captures import Capture
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result
 from attnlimit.samplers import Sampler
 
 SCHEMA = "attnlimit.budget/1"
@@ -39,7 +42,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Result, Pictured):
     """Budgets of all heads of a model, planned on one text or on several."""
 
     heads: tuple[HeadBudget, ...]
@@ -110,6 +113,16 @@ class Plan:
             for budget in self.heads
         ]
         return pd.DataFrame(rows)
+
+    def panel(self) -> Panel:
+        """Tokens that are enough for each head, from the least demanding to the most."""
+        tokens = np.sort([budget.tokens for budget in self.heads])
+        series = [
+            Series(np.arange(1, len(tokens) + 1), tokens, "line", "best scheme of a head", "heads"),
+            Series([1, len(tokens)], [self.context] * 2, "dashed", "all tokens", "context"),
+        ]
+        title = f"{self.terms.epsilon:.0%} error: tokens that are enough"
+        return Panel(title, "heads, in order", "certified tokens", series, "linear", "linear")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of a budget file (docs/plan.md describes it)."""

@@ -15,7 +15,7 @@ from attnlimit.checks import Array
 from attnlimit.curve import NORMS, Curve
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.result import table
+from attnlimit.result import Result, table
 from attnlimit.theory.fluctuation import fluctuation
 from attnlimit.theory.law.pointwise import pointwise_error
 from attnlimit.theory.limit import limit
@@ -26,7 +26,7 @@ GRID = 60
 
 
 @dataclass(frozen=True, eq=False)
-class Budget:
+class Budget(Result):
     """Tokens for each of m queries, and for the promised share of them.
 
     Where even 10^12 tokens are not enough, the number is infinite.

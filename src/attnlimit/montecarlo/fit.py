@@ -12,7 +12,8 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.curve import NORMS, Curve
 from attnlimit.errors import BadInput, UnreliableFit
-from attnlimit.result import table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 
 MIN_POINTS = 4
 MIN_REPLICATES = 4
@@ -21,7 +22,7 @@ HEAVY_SHARE = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class RateFit:
+class RateFit(Result, Pictured):
     """The rate beta of root error ~ n^-beta, fitted over a range of n.
 
     Attributes
@@ -67,6 +68,19 @@ class RateFit:
             p_value=self.p_value,
             heavy_tailed=self.heavy_tailed,
         )
+
+    def panel(self) -> Panel:
+        """The fitted slope with its 95 % interval, beside the one that theory predicts."""
+        low, high = self.interval()
+        series = [
+            Series([low, high], [0, 0], "line", "95 % interval", "fit"),
+            Series([self.beta], [0], "points", f"fitted {self.beta:.4f}", "fit"),
+        ]
+        if self.predicted is not None:
+            said = f"predicted {self.predicted:.4f}"
+            series.append(Series([self.predicted] * 2, [-1, 1], "dashed", said, "theory"))
+        title = f"{self.statistic}: rate for n from {self.n_range[0]} to {self.n_range[1]}"
+        return Panel(title, "rate β of root error ~ n^-β", "", series, "linear", "linear")
 
     def __str__(self) -> str:
         low, high = self.interval()

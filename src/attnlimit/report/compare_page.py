@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnlimit.picture import FigureSpec, Panel, Series
 from attnlimit.report.page import escape, provenance, scrolled, table
 from attnlimit.report.run_page import Shown, figure_html, figures_document
-from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.survey import Survey
 
 Record = dict[str, Any]

@@ -11,9 +11,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from attnlimit.picture import FigureSpec, Panel, Series
 from attnlimit.report.page import write_page
 from attnlimit.report.run_page import figure_page
-from attnlimit.report.spec import FigureSpec, Panel, Series
 
 # Okabe and Ito's palette, readable by the colour blind, then a continuous map when groups are many.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -52,39 +52,60 @@ def _static(spec: FigureSpec) -> Figure:
     for axis in axes[len(spec.panels) :]:
         axis.axis("off")
     for axis, panel in zip(axes, spec.panels, strict=False):
-        colours = _colours(panel)
-        for series in panel.series:
-            _add_static(axis, series, colours[series.group])
-        axis.set(
-            title=panel.title,
-            xlabel=panel.x_label,
-            ylabel=panel.y_label,
-            xscale=panel.x_scale,
-            yscale=panel.y_scale,
-            **({"xlim": panel.x_limits} if panel.x_limits else {}),
-            **({"ylim": panel.y_limits} if panel.y_limits else {}),
-        )
-        for line, scale in ((axis.xaxis, panel.x_scale), (axis.yaxis, panel.y_scale)):
-            if scale == "log":
-                _readable_ticks(line)
-        axis.grid(True, which="major", alpha=0.25, linewidth=0.6)
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.title.set_fontsize(10)
-        labelled = sum(series.label is not None for series in panel.series)
-        if labelled:
-            outside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-            axis.legend(
-                fontsize=7,
-                frameon=False,
-                title=panel.legend_title,
-                title_fontsize=7,
-                **(outside if labelled > MANY_LABELS else {}),
-            )
+        _draw_panel(axis, panel, _colours(panel))
     figure.suptitle(spec.title, fontsize=12, fontweight="bold")
     if spec.below:
         caption = textwrap.fill(spec.below, CAPTION_WIDTH * columns)
         figure.supxlabel(caption, fontsize=8, color="0.3")
     return figure
+
+
+def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
+    """Draw a panel into a user's axes, or into a new figure; groups take the next colours."""
+    if axis is None:
+        from matplotlib import pyplot
+
+        _, axis = pyplot.subplots(figsize=PANEL_SIZE, layout="constrained")
+        axis.set_prop_cycle(color=PALETTE)
+    groups = list(dict.fromkeys(series.group for series in panel.series))
+    _draw_panel(axis, panel, {group: color or _next_colour(axis) for group in groups})
+    return axis
+
+
+def _next_colour(axis: Any) -> str:
+    (line,) = axis.plot([], [])
+    line.remove()
+    return str(line.get_color())
+
+
+def _draw_panel(axis: Any, panel: Panel, colours: dict[Any, str]) -> None:
+    for series in panel.series:
+        _add_static(axis, series, colours[series.group])
+    axis.set(
+        title=panel.title,
+        xlabel=panel.x_label,
+        ylabel=panel.y_label,
+        xscale=panel.x_scale,
+        yscale=panel.y_scale,
+        **({"xlim": panel.x_limits} if panel.x_limits else {}),
+        **({"ylim": panel.y_limits} if panel.y_limits else {}),
+    )
+    for line, scale in ((axis.xaxis, panel.x_scale), (axis.yaxis, panel.y_scale)):
+        if scale == "log":
+            _readable_ticks(line)
+    axis.grid(True, which="major", alpha=0.25, linewidth=0.6)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.title.set_fontsize(10)
+    labelled = len(axis.get_legend_handles_labels()[1])
+    if labelled:
+        outside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+        axis.legend(
+            fontsize=7,
+            frameon=False,
+            title=panel.legend_title,
+            title_fontsize=7,
+            **(outside if labelled > MANY_LABELS else {}),
+        )
 
 
 def _readable_ticks(axis: Any) -> None:

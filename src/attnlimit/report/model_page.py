@@ -11,8 +11,8 @@ import pandas as pd
 
 from attnlimit.budgets import HeadBudget, Plan
 from attnlimit.budgets.head import SCHEMES
+from attnlimit.picture import FigureSpec, Panel, Series
 from attnlimit.report.page import docs_link, document, escape, fill, provenance, scrolled, table
-from attnlimit.report.spec import FigureSpec, Panel, Series
 from attnlimit.survey import Question, Survey
 
 INFLUENCE_STEPS = 1000

@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from attnlimit.picture import FigureSpec
 from attnlimit.report.page import document, escape, provenance, scrolled, table
-from attnlimit.report.spec import FigureSpec
 
 MOST_ROWS = 200
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Panel, Series
+from attnlimit.picture import FigureSpec, Panel, Series
 
 
 def plan_figure(plan: pd.DataFrame, floor: float, recommendation: str) -> FigureSpec:

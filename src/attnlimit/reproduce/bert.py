@@ -10,7 +10,7 @@ from attnlimit.models import Capture
 from attnlimit.models.heads.curves import predict_capture
 from attnlimit.models.heads.draws import replicate_errors
 from attnlimit.montecarlo.fit import fit_rate
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.estimates import rate

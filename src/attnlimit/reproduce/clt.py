@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.independent import integrated_errors
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import said
 from attnlimit.reproduce.estimates import with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid

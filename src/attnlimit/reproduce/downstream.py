@@ -12,7 +12,7 @@ from attnlimit.checks import Array
 from attnlimit.models import capture, wikipedia
 from attnlimit.models.load.load import load_once
 from attnlimit.models.spend.downstream import article_halves, embed, retrieved
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.documents import source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel, points

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from attnlimit.errors import BadInput
-from attnlimit.report.spec import FigureSpec
+from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import COMPARED, agreement, with_z
 from attnlimit.runs.experiment import Config, Shard, halve_draws
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pairs, panel

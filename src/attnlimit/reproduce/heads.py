@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.models import Capture
 from attnlimit.models.heads.curves import predict_capture
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import EveryHead, both
 from attnlimit.reproduce.experiment import Config, Shard

@@ -12,7 +12,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.independent import integrated_errors
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus, said, with_z
 from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid

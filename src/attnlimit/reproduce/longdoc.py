@@ -8,7 +8,7 @@ import torch
 
 from attnlimit.models.capture.captured import CapturedHead
 from attnlimit.models.heads.draws import scheme_errors
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import capture_of, source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard

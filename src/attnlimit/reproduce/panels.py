@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import Panel, Series
+from attnlimit.picture import Panel, Series
 from attnlimit.reproduce.rows import groups
 
 TOKENS = "number of tokens n"

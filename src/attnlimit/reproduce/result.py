@@ -14,8 +14,8 @@ from typing import Any
 import pandas as pd
 
 from attnlimit.files import digest
+from attnlimit.picture import FigureSpec
 from attnlimit.report.run_page import Shown
-from attnlimit.report.spec import FigureSpec
 from attnlimit.reproduce.experiment import Config, Experiment
 from attnlimit.reproduce.registry import load
 from attnlimit.runs import Executor, execute

@@ -21,7 +21,7 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, largest_z, said
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 from attnlimit.reproduce.panels import pairs, panel, points

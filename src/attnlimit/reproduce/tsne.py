@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.errors import MissingExtra
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.documents import capture_of, source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel

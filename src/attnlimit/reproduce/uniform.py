@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.head import Head
 from attnlimit.montecarlo.supremum import supremum_errors
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import said
 from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.models import Capture
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.documents import EveryHead, both
 from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, Shard

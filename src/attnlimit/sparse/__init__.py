@@ -9,8 +9,9 @@ from attnlimit.sparse.law.alignment import Alignment, best_step_sizes, query_ali
 from attnlimit.sparse.law.bayes import bayes_error
 from attnlimit.sparse.law.capacity import Capacity, capacity
 from attnlimit.sparse.law.end_to_end import EndToEnd, best_split, end_to_end
+from attnlimit.sparse.law.learning_curve import LearningCurve, learning_curve
 from attnlimit.sparse.law.oracle import oracle_error, scan_error, strength_needed
-from attnlimit.sparse.law.readout import Readout, learning_curve, readout, transfer_error
+from attnlimit.sparse.law.readout import Readout, readout, transfer_error
 from attnlimit.sparse.losses import Loss, SmoothedHinge, UserLoss, hinge
 from attnlimit.sparse.task import SparseTask
 from attnlimit.sparse.train.descent import (
@@ -38,6 +39,7 @@ __all__ = [
     "Check",
     "EndToEnd",
     "ErrorRate",
+    "LearningCurve",
     "LinearReadout",
     "Loss",
     "Measured",

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from attnlimit.result import Result
 from attnlimit.sparse.number import Number
 
 
 @dataclass(frozen=True, eq=False)
-class ErrorRate(Number):
+class ErrorRate(Number, Result):
     """An error probability with its numerical error, the method, and the rule that attains it."""
 
     value: float

@@ -9,6 +9,7 @@ import pandas as pd
 
 from attnlimit import checks
 from attnlimit.head import Head
+from attnlimit.result import Result
 from attnlimit.theory.limit import check_limit, horizon
 from attnlimit.tokens import Tokens
 
@@ -16,7 +17,7 @@ STATISTICS = ("mean", "covariance", "pointwise")
 
 
 @dataclass(frozen=True)
-class Rate:
+class Rate(Result):
     """Asymptotic exponent of an error: the root error falls like n^-beta.
 
     `beta` is that of the expected norm for "mean" and "covariance", as the paper plots it, and of

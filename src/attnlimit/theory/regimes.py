@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.result import Result, table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.quadratic_form import quadratic_form_cdf
 from attnlimit.tokens import GaussianForm, Tokens
@@ -21,7 +22,7 @@ _POINTS = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
-class Regimes(Result):
+class Regimes(Result, Pictured):
     """Fractions of queries x ~ tokens by the standard deviation sigma of their scores.
 
     gaussian: sigma < sqrt(2 log n)/2; frozen: sigma > sqrt(2 log n), a handful of keys take all
@@ -42,6 +43,14 @@ class Regimes(Result):
             f"regimes of queries, typical score deviation {self.typical_sigma:.4g} "
             f"({self.method}, error {self.error:.1g})"
         )
+
+    def panel(self) -> Panel:
+        """Fractions of queries in each regime against n."""
+        lines = [
+            Series(self.n, getattr(self, name), "line", name, name)
+            for name in ("gaussian", "stable", "frozen")
+        ]
+        return Panel("regimes", "number of tokens n", "fraction of queries", lines, "log", "linear")
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each n."""

@@ -14,14 +14,15 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.models.capture.captured import Captured, CapturedLayer
 from attnlimit.models.heads.influence import layer_influence
-from attnlimit.result import table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 
 MAX_PARTICIPATION = 0.15
 MAX_SATURATION = 0.4
 
 
 @dataclass(frozen=True, eq=False)
-class DeltaCurves:
+class DeltaCurves(Result, Pictured):
     """Delta method for the mean output of every head, with where it can be trusted.
 
     `reliable` holds where the next order of the expansion is small: the weights of a query over n
@@ -43,6 +44,16 @@ class DeltaCurves:
         layer, head = np.asarray(self.layers)[:, None, None], np.arange(self.mse.shape[1])
         root = np.sqrt(self.mse)
         return table(layer=layer, head=head[:, None], n=self.n, root=root, reliable=self.reliable)
+
+    def panel(self) -> Panel:
+        """Median over the heads of the predicted error against n, and the middle half of them."""
+        root = np.sqrt(self.mse).reshape(-1, len(self.n))
+        low, middle, high = np.quantile(root, [0.25, 0.5, 0.75], axis=0)
+        series = [
+            Series(self.n, middle, "line", "median head", "heads"),
+            Series(self.n, middle, "band", "middle half", "heads", None, low, high),
+        ]
+        return Panel("error of the mean output", "number of tokens n", "root error", series)
 
     def __str__(self) -> str:
         share = self.reliable.mean(axis=(0, 1))

@@ -17,6 +17,8 @@ from attnlimit.models.output.bias import bias_distance, is_biased
 from attnlimit.models.output.heads import HeadErrors, head_errors
 from attnlimit.models.output.target import Output, choose_target
 from attnlimit.models.spend.assign import Samplers, describe, sampler_table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result
 
 WORDS = {"kl": "KL", "cosine_loss": "1 - cosine", "squared_error": "squared error"}
 UNITS = {"kl": " nats", "cosine_loss": "", "squared_error": ""}
@@ -25,7 +27,7 @@ MAX_ROUGH = 0.25
 
 
 @dataclass(frozen=True, eq=False)
-class OutputError:
+class OutputError(Result, Pictured):
     """Predicted distance between the outputs of the dense and of the thinned model.
 
     `contributions` adds up to `value`. The bias of all heads adds up before it is squared, so a
@@ -83,6 +85,14 @@ class OutputError:
                 "mean_keys": self.keys.ravel(),
             }
         )
+
+    def panel(self) -> Panel:
+        """What each layer's heads add to the error."""
+        layers = np.arange(len(self.contributions))
+        share = 100 * self.contributions.sum(axis=1) / (self.value or 1.0)
+        series = [Series(layers, share, "line", self.sampler, self.sampler)]
+        title = f"{WORDS[self.measure]} {self.value:.2g}, by layer"
+        return Panel(title, "layer", "share of the error (%)", series, "linear", "linear")
 
     def __str__(self) -> str:
         error = "" if np.isnan(self.stderr) else f" +- {self.stderr:.1g}"

@@ -13,6 +13,8 @@ import pandas as pd
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.files import Damaged, read_json, write_atomically
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result
 from attnlimit.samplers import Sampler, Threshold
 from attnlimit.samplers.spec import parse_sampler, sampler_spec
 
@@ -22,7 +24,7 @@ UNITS = {"kl": " nats", "cosine_loss": ""}
 
 
 @dataclass(frozen=True, eq=False)
-class OutputPlan:
+class OutputPlan(Result, Pictured):
     """The cheapest samplers of a family that keep a model's output within a target."""
 
     measure: str  # "kl" or "cosine_loss"
@@ -64,6 +66,17 @@ class OutputPlan:
                 "mean_keys": self.keys.ravel(),
             }
         )
+
+    def panel(self) -> Panel:
+        """Keys that a query reads in each layer: its mean head, and the range of its heads."""
+        layers = np.arange(len(self.keys))
+        mean, low, high = self.keys.mean(axis=1), self.keys.min(axis=1), self.keys.max(axis=1)
+        series = [
+            Series(layers, mean, "line", "mean head", "heads"),
+            Series(layers, mean, "band", "all heads", "heads", None, low, high),
+        ]
+        title = f"{self.mean_keys:.1f} of {self.mean_visible:.1f} keys: where they are read"
+        return Panel(title, "layer", "keys read by a query", series, "linear", "linear")
 
     def __str__(self) -> str:
         share = 100 * self.mean_keys / self.mean_visible

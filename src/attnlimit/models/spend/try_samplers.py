@@ -16,10 +16,11 @@ from attnlimit.models.capture.interface import attention_as
 from attnlimit.models.spend.assign import Samplers, describe, sampler_table
 from attnlimit.models.spend.outputs import Outputs, run
 from attnlimit.models.spend.spend import spend
+from attnlimit.result import Result
 
 
 @dataclass(frozen=True)
-class Trial:
+class Trial(Result):
     """A thinned model against the dense one on one text; averages over repeats of the sampling."""
 
     sampler: str

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import pair, panel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where

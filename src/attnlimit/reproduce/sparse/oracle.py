@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec
+from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import groups

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.spec import FigureSpec
+from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import COMPARED
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import pairs, panel

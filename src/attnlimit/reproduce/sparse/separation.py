@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel
 from attnlimit.reproduce.rows import groups, where

@@ -14,7 +14,7 @@ from attnlimit.sparse.bags.bags import Bags
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
 from attnlimit.sparse.law.bayes import bayes_error
 from attnlimit.sparse.law.end_to_end import EndToEnd, best_split
-from attnlimit.sparse.law.readout import learning_curve
+from attnlimit.sparse.law.learning_curve import learning_curve
 from attnlimit.sparse.train.descent import misclassified, pool, pooled_bags, train_attention
 from attnlimit.sparse.train.fit import fit_readout
 

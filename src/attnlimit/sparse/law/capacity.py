@@ -17,6 +17,7 @@ from scipy.special import ndtr
 from attnlimit.checks import Array
 from attnlimit.errors import NotConverged
 from attnlimit.newton import descend
+from attnlimit.result import Result
 from attnlimit.sparse.law.features import FeaturePoints, feature_points
 from attnlimit.sparse.number import Number
 from attnlimit.sparse.task import SparseTask
@@ -27,7 +28,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
-class Capacity(Number):
+class Capacity(Number, Result):
     """alpha*, the largest n/d at which bags are separable, and the setting it belongs to."""
 
     value: float

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -10,8 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
-from attnlimit.checks import Array, not_negative, positive
+from attnlimit.checks import not_negative, positive
 from attnlimit.errors import BadInput, NotConverged
+from attnlimit.result import Result
 from attnlimit.sparse.law.capacity import capacity
 from attnlimit.sparse.law.features import FeaturePoints, feature_points
 from attnlimit.sparse.law.saddle import Saddle, SaddleSystem, plain_start
@@ -24,7 +24,7 @@ LossLike = str | Loss | tuple[Function, Function, Function]
 
 
 @dataclass(frozen=True)
-class Readout:
+class Readout(Result):
     """What training the readout gives in the limit n, d -> infinity at n = alpha d."""
 
     model: str
@@ -235,32 +235,3 @@ def transfer_error(trained: Readout, other: SparseTask) -> float:
     points = feature_points(other, trained.model, trained.cosine, trained.sharpness, FINE)
     at = trained.solution
     return points.error(at.query_weight, at.signal_weight, at.bias, at.noise_scale)
-
-
-def learning_curve(
-    task: SparseTask,
-    alphas: Sequence[float] | Array,
-    model: str = "attention",
-    *,
-    cosine: float = 1.0,
-    sharpness: float = 1.0,
-    loss: LossLike = "logistic",
-    ridge: float = 1e-2,
-    log2_points: int = FINE,
-) -> list[Readout]:
-    """`readout` at every alpha, each started from its neighbour."""
-    results: list[Readout] = []
-    for alpha in alphas:
-        found = readout(
-            task,
-            float(alpha),
-            model,
-            cosine=cosine,
-            sharpness=sharpness,
-            loss=loss,
-            ridge=ridge,
-            start=results[-1] if results else None,
-            log2_points=log2_points,
-        )
-        results.append(found)
-    return results

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.result import Result, table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.ball.envelope import Envelope, envelope
 from attnlimit.theory.ball.worst_query import worst_query
 from attnlimit.theory.limit import check_match
@@ -25,7 +26,7 @@ _HOPELESS = 300.0  # no n below 10^15 helps against weights of e^300
 
 
 @dataclass(frozen=True, eq=False)
-class UniformBound(Result):
+class UniformBound(Result, Pictured):
     """sup over |x| <= R of |Gamma_n(x) - Gamma(x)| is at most `bound`, with probability 1 - delta.
 
     `trivial` marks the n that are too small for the method: there the bound is only the size of
@@ -64,6 +65,15 @@ class UniformBound(Result):
             f"({self.method} tokens)\n"
             f"asymptotic constant C(R) = {self.constant:.5g}, d log C / dR = {self.growth:.4g}"
         )
+
+    def panel(self) -> Panel:
+        """The bound against n, and C(R)/sqrt n, the order that it cannot beat."""
+        title = f"largest error over |x| <= {self.radius:g}"
+        series = [
+            Series(self.n, self.bound, "line", f"bound, probability {1 - self.delta:g}", "bound"),
+            Series(self.n, self.constant / np.sqrt(self.n), "dashed", "C(R)/√n", "order"),
+        ]
+        return Panel(title, "number of tokens n", "largest error", series)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each n."""

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, NotConverged
-from attnlimit.result import Result, table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.law.quadrature import NORMALISATION_TOLERANCE, LaplaceTable, tabulate
 from attnlimit.tokens.score_law import standard_normal_grid
 
@@ -19,7 +20,7 @@ MAX_SIGMA = 1000.0
 
 
 @dataclass(frozen=True, eq=False)
-class GaussianLaw(Result):
+class GaussianLaw(Result, Pictured):
     """Exact law of attention over n standard normal keys, for one query (docs, exact law).
 
     Gamma_n is the coordinate of the output along the query's direction, whose limit is sigma.
@@ -43,6 +44,15 @@ class GaussianLaw(Result):
 
     def headline(self) -> str:
         return "attention over n standard normal keys, exact"
+
+    def panel(self) -> Panel:
+        """Root mean squared error against n, a line for each sigma."""
+        frame = self.to_frame()
+        lines = [
+            Series(part["n"], np.sqrt(part["mse"]), "line", f"σ = {sigma:g}", f"σ = {sigma:g}")
+            for sigma, part in frame.groupby("sigma")
+        ]
+        return Panel("exact law of one query", "number of tokens n", "error along the query", lines)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each (sigma, n)."""

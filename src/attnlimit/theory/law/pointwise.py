@@ -12,7 +12,8 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.result import Result, table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.fluctuation import fluctuation
 from attnlimit.theory.law.gaussian import MAX_SIGMA, gaussian_law
 from attnlimit.theory.law.product import tabulate_product
@@ -22,7 +23,7 @@ from attnlimit.tokens import GaussianForm, IndependentForm, ScoreLaw, Tokens
 
 
 @dataclass(frozen=True, eq=False)
-class PointwiseError(Result):
+class PointwiseError(Result, Pictured):
     """Error of attention over n tokens at each query, against the infinite-token limit."""
 
     n: NDArray[np.int64]
@@ -34,6 +35,14 @@ class PointwiseError(Result):
 
     def headline(self) -> str:
         return f"pointwise error ({self.method})"
+
+    def panel(self) -> Panel:
+        """Root mean squared error against n, a line for each query."""
+        lines = [
+            Series(self.n, np.sqrt(mse), "line", f"query {i} ({self.method})", f"query {i}")
+            for i, mse in enumerate(self.mse)
+        ]
+        return Panel(self.headline(), "number of tokens n", "root mean squared error", lines)
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each query and n."""

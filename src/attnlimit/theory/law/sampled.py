@@ -13,14 +13,15 @@ from torch import Tensor
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.result import Result, table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 
 BLOCK = 1 << 16
 """Scores that are worked on at a time."""
 
 
 @dataclass(frozen=True, eq=False)
-class SamplerLaw(Result):
+class SamplerLaw(Result, Pictured):
     """Error of attention over the keys that are kept, at each query."""
 
     mse: Array  # (m,)  E |Gamma~ - Gamma|^2
@@ -37,6 +38,11 @@ class SamplerLaw(Result):
 
     def headline(self) -> str:
         return f"attention over sampled keys ({'' if self.weighted else 'un'}weighted, exact)"
+
+    def panel(self) -> Panel:
+        """Relative error of each query against the keys that it keeps."""
+        points = Series(self.kept, self.relative, "points")
+        return Panel(self.headline(), "keys kept", "relative error of the output", [points])
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each query."""

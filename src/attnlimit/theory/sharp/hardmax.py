@@ -15,7 +15,8 @@ from attnlimit.checks import Array
 from attnlimit.curve import local_rate
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.result import Result, table
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.sharp.corner import corner_table
 from attnlimit.theory.sharp.levels import Levels, population_levels, sign_levels
@@ -23,7 +24,7 @@ from attnlimit.theory.sharp.order_statistics import maximum_nodes
 from attnlimit.tokens import GaussianForm, IndependentForm, SphericalForm, Tokens
 
 
-class RootError(Result):
+class RootError(Result, Pictured):
     """What results with a mean squared error at each n share."""
 
     n: NDArray[np.int64]
@@ -33,6 +34,14 @@ class RootError(Result):
     def root(self) -> Array:
         """Root mean squared error."""
         return np.sqrt(self.mse)
+
+    def panel(self) -> Panel:
+        """Root mean squared error against n, a line for each query."""
+        lines = [
+            Series(self.n, root, "line", f"query {i}", f"query {i}")
+            for i, root in enumerate(np.atleast_2d(self.root))
+        ]
+        return Panel(self.headline(), "number of tokens n", "root mean squared error", lines)
 
     @property
     def local_rate(self) -> Array:
