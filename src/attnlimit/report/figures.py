@@ -75,7 +75,7 @@ def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
 def _next_colour(axis: Any) -> str:
     (line,) = axis.plot([], [])
     line.remove()
-    return str(line.get_color())
+    return mpl.colors.to_hex(line.get_color())
 
 
 def _draw_panel(axis: Any, panel: Panel, colours: dict[Any, str]) -> None:
