@@ -6,6 +6,7 @@ import torch
 
 import attnlimit as al
 from attnlimit.montecarlo import sampled_errors
+from attnlimit.samplers.products import Products
 from attnlimit.theory.law.sampler import sampler_law
 from every_sampler import SAMPLERS, made_capture
 
@@ -15,13 +16,22 @@ PLACES = torch.tensor([0, 3, 11, 23])
 DRAWS = 4000
 
 
-def scores_of(causal, dtype=torch.double):
-    """Scores of four queries, in three batches, and what they see."""
+def products_of(causal, dtype=torch.double):
+    """Four queries, in three batches, and the keys they see."""
     generator = torch.Generator().manual_seed(3)
-    scores = 2 * torch.randn(3, len(PLACES), SIZE, generator=generator, dtype=dtype)
-    if causal:
-        scores = scores.masked_fill(torch.arange(SIZE) > PLACES[:, None], -torch.inf)
-    return scores
+    query = torch.randn(3, len(PLACES), 4, generator=generator, dtype=torch.double)
+    key = torch.randn(3, SIZE, 4, generator=generator, dtype=torch.double)
+
+    def scores(products):
+        hidden = torch.arange(SIZE) > PLACES[:, None]
+        return products.masked_fill(hidden, -torch.inf) if causal else products
+
+    return Products(query.to(dtype), key.to(dtype), scores)
+
+
+def scores_of(products):
+    """Their scores."""
+    return products.scores(products.query @ products.key.transpose(-1, -2))
 
 
 @every
@@ -31,7 +41,9 @@ def test_errors_on_a_sequence_are_those_of_the_law(sampler):
     head = al.Head(0.8 * np.eye(3), rng.standard_normal((2, 3)))
     errors = sampled_errors(head, sequence, PLACES.numpy(), sampler, DRAWS, seed=1)
     asked = sequence[PLACES.numpy()]
-    law = sampler_law(sampler, head.tilts(asked) @ sequence.T, sequence @ head.V.T, PLACES)
+    tilts, keys = torch.from_numpy(head.tilts(asked)), torch.from_numpy(sequence)
+    seeing = sampler.seeing(Products(tilts, keys, lambda products: products))
+    law = sampler_law(seeing, tilts @ keys.T, sequence @ head.V.T, PLACES)
     squares = (errors**2).sum(-1)
     noise = squares.std(axis=0) / DRAWS**0.5
     assert (np.abs(squares.mean(axis=0) - law.mse) < 4 * noise + 1e-9).all()
@@ -59,7 +71,8 @@ def test_errors_of_a_captured_head_are_predicted(statistic, sampler, causal):
 @every
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 def test_something_visible_is_always_kept_and_nothing_else(sampler, causal):
-    scores = scores_of(causal)
+    scores = scores_of(products_of(causal))
+    sampler = sampler.seeing(products_of(causal))
     chance = sampler.keep(scores, PLACES)
     visible = scores > -torch.inf
     assert chance.shape == scores.shape
@@ -83,19 +96,22 @@ def test_something_visible_is_always_kept_and_nothing_else(sampler, causal):
 
 @every
 def test_batches_and_single_precision_keep_the_same_keys(sampler):
-    scores = scores_of(causal=True)
-    together = sampler.keep(scores, PLACES)
-    alone = torch.stack([sampler.keep(one, PLACES) for one in scores])
-    torch.testing.assert_close(together, alone)
-    single = sampler.keep(scores.float(), PLACES)
+    products = products_of(causal=True)
+    scores = scores_of(products)
+    together = sampler.seeing(products).keep(scores, PLACES)
+    alone = [sampler.seeing(products.of([k])).keep(scores[[k]], PLACES)[0] for k in range(3)]
+    torch.testing.assert_close(together, torch.stack(alone))
+    floats = products_of(causal=True, dtype=torch.float)
+    single = sampler.seeing(floats).keep(scores_of(floats), PLACES)
     assert single.dtype == torch.float
     torch.testing.assert_close(single.double(), together, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("sampler", [s for s in SAMPLERS if s.weighted], ids=repr)
 def test_corrected_weights_leave_the_denominator_unbiased(sampler):
-    scores = scores_of(causal=True)[0].expand(DRAWS, -1, -1)
-    drawn = sampler.draw(scores, PLACES, torch.Generator().manual_seed(0))
+    products = products_of(causal=True).of([0])
+    scores = scores_of(products)[0].expand(DRAWS, -1, -1)
+    drawn = sampler.seeing(products).draw(scores, PLACES, torch.Generator().manual_seed(0))
     sums = torch.exp(scores + drawn).sum(-1)
     noise = sums.std(0) / DRAWS**0.5
     whole = torch.exp(scores[0]).sum(-1)
@@ -104,7 +120,14 @@ def test_corrected_weights_leave_the_denominator_unbiased(sampler):
 
 @pytest.mark.parametrize(
     "sampler",
-    [al.Iid(), al.WithoutReplacement(), al.TopK(2), al.Window(4, random=4), al.Keep(al.TopK(1))],
+    [
+        al.Iid(),
+        al.WithoutReplacement(),
+        al.TopK(2),
+        al.Window(4, random=4),
+        al.Keep(al.TopK(1)),
+        al.Threshold(1, proxy="3bit"),
+    ],
     ids=repr,
 )
 def test_a_curve_over_n_sizes_the_sampler(sampler):
@@ -118,7 +141,7 @@ def test_a_curve_over_n_sizes_the_sampler(sampler):
 
 
 def test_the_best_key_is_kept_where_no_other_is_for_sure():
-    scores = scores_of(causal=False)
+    scores = scores_of(products_of(causal=False))
     chance = al.Keep(None, sample=3).keep(scores, PLACES)
     best = chance.gather(-1, scores.argmax(-1, keepdim=True))
     assert (best == 1).all()

@@ -79,6 +79,7 @@ def drawn_errors(
     """Relative errors (draws, R) of attention over drawn keys, each query drawing for itself."""
     count = 1 if sampler.draws == "nothing" else draws
     seen = queries.scores, queries.values, queries.rows
-    blocks = drawn_outputs(sampler, *seen, count, generator_of(seed))
+    chosen = sampler.seeing(queries.head.products(queries.rows))
+    blocks = drawn_outputs(chosen, *seen, count, generator_of(seed))
     found = [(output - queries.output).norm(dim=-1) for output in blocks]
     return queries.relative(torch.cat(found).T).T

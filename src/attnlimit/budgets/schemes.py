@@ -134,9 +134,9 @@ def _by_law(sampler: Sampler, queries: Queries) -> SchemeErrors:
     """Any sampler by its own law, which costs the most by far: at fewer queries and sizes."""
     if len(queries.rows) > LAW_QUERIES:
         queries = Queries.of(queries.head, LAW_QUERIES)
-    size = len(queries.head)
+    size, products = len(queries.head), queries.head.products(queries.rows)
     if not sampler.sizable:
-        kept = sampler.keep(queries.scores, queries.rows).sum(-1).mean()
+        kept = sampler.seeing(products).keep(queries.scores, queries.rows).sum(-1).mean()
         n = np.array([int(np.ceil(float(kept)))])
     elif sampler.draws == "nothing":
         n = np.unique(np.geomspace(1, size, FIXED_GRID).round().astype(np.int64))
@@ -146,7 +146,9 @@ def _by_law(sampler: Sampler, queries: Queries) -> SchemeErrors:
 
     def at(counts: NDArray[np.int64]) -> Array:
         seen = queries.scores, queries.values, queries.rows
-        laws = [sampler_law(sized(sampler, int(count)), *seen) for count in counts]
+        laws = [
+            sampler_law(sized(sampler, int(count)).seeing(products), *seen) for count in counts
+        ]
         mse = np.stack([law.mse for law in laws], axis=1)
         return queries.relative(torch.from_numpy(np.sqrt(np.maximum(mse, 0))))
 

@@ -14,6 +14,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.samplers import Sampler
+from attnlimit.samplers.products import Products
 
 BLOCK_SCORES = 1 << 22
 
@@ -67,9 +68,12 @@ def sampled_errors(
     if asked.size == 0 or asked.min() < 0 or asked.max() >= len(tokens):
         raise BadInput(f"places must lie between 0 and {len(tokens) - 1}.")
     draws = checks.count(replicates, "replicates")
+    products = Products(
+        torch.from_numpy(head.tilts(tokens[asked])), torch.from_numpy(tokens), lambda found: found
+    )
     blocks = drawn_outputs(
-        sampler,
-        torch.from_numpy(head.tilts(tokens[asked]) @ tokens.T),
+        sampler.seeing(products),
+        products.query @ products.key.T,
         torch.from_numpy(tokens @ head.V.T),
         torch.from_numpy(asked),
         draws,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from attnlimit.errors import BadInput
+from attnlimit.samplers.products import Products
 
 Draws = Literal["nothing", "independent", "with replacement", "without replacement"]
 
@@ -59,6 +60,14 @@ class Sampler(ABC):
         queries : (R,) tensor of int
             Place of each query among the keys.
         """
+
+    def seeing(self, products: Products) -> Sampler:
+        """Return the sampler as it chooses among these keys: itself, if scores are all it needs.
+
+        Whoever asks for chances or draws gives the queries and keys first, of the same leading
+        dimensions as the scores.
+        """
+        return self
 
     def sized(self, n: int) -> Sampler:
         """Return the same way to choose, keeping about `n` keys instead."""

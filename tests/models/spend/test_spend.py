@@ -93,7 +93,8 @@ def test_heads_of_the_model_err_as_the_law_of_their_sampler_says(causal, four):
     drawn = torch.stack(captures).unflatten(-1, (4, 8)).double()
     for head, sampler in enumerate(four):
         one = cap[1, head]
-        law = sampler_law(sampler, one.scores(), one.v, torch.arange(len(one))).mse.mean()
+        seeing = sampler.seeing(one.products())
+        law = sampler_law(seeing, one.scores(), one.v, torch.arange(len(one))).mse.mean()
         errors = (drawn[:, :, head] - one.output().double()).square().sum(-1).mean(1).numpy()
         assert abs(errors.mean() - law) < 4 * errors.std() / np.sqrt(300) + 1e-5 * law
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from attnlimit.errors import BadInput
 from attnlimit.models.capture.masks import Mask
+from attnlimit.samplers.products import Products
 
 BLOCK_ENTRIES = 1 << 22
 
@@ -45,7 +47,14 @@ class CapturedHead:
 
     def scores(self, rows: slice | Tensor = slice(None)) -> Tensor:
         """Scores (rows, N) of a block of queries, -inf where a key is not visible."""
-        scores = (self.scale * self.q[rows]) @ self.k.T
+        return self._of_products((self.scale * self.q[rows]) @ self.k.T, rows)
+
+    def products(self, rows: slice | Tensor = slice(None)) -> Products:
+        """What samplers that look at queries and keys are given."""
+        return Products(self.scale * self.q[rows], self.k, partial(self._of_products, rows=rows))
+
+    def _of_products(self, scores: Tensor, rows: slice | Tensor) -> Tensor:
+        """Scores from products of scaled queries and keys: capped, by places, where visible."""
         if self.softcap is not None:
             scores = self.softcap * torch.tanh(scores / self.softcap)
         if self.bias is not None:

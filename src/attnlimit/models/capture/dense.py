@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnlimit.models.capture.interface import Call
+from attnlimit.samplers.products import Products
 
 BLOCK_SCORES = 1 << 24
 """Scores held at a time by a layer, all heads together."""
@@ -39,8 +42,18 @@ def grouped(tensor: Tensor, heads: int) -> Tensor:
 
 def call_scores(call: Call, rows: slice) -> Tensor:
     """Scores (H, rows, n) of a block of queries, -inf where a key is not visible."""
-    heads = call.query.shape[1]
-    scores = call.scale * call.query[0, :, rows] @ grouped(call.key[0], heads).transpose(1, 2)
+    products = call_products(call, rows)
+    return products.scores(products.query @ products.key.transpose(1, 2))
+
+
+def call_products(call: Call, rows: slice) -> Products:
+    """Queries and keys of a block, all heads: what samplers that look at them are given."""
+    keys = grouped(call.key[0], call.query.shape[1])
+    return Products(call.scale * call.query[0, :, rows], keys, partial(_of_products, call, rows))
+
+
+def _of_products(call: Call, rows: slice, scores: Tensor) -> Tensor:
+    """Scores from products of scaled queries and keys: capped, by places, where visible."""
     if call.softcap is not None:
         scores = call.softcap * torch.tanh(scores / call.softcap)
     if call.position_bias is not None:

@@ -77,7 +77,8 @@ def predict_capture(
         )
     rows, notes = _queries(captured, chosen)
     scores = captured.scores(rows)
-    laws = [sampler_law(one, scores, captured.v, rows) for one in samplers]
+    seen = captured.products(rows)
+    laws = [sampler_law(one.seeing(seen), scores, captured.v, rows) for one in samplers]
     kept = np.array([round(float(law.kept.mean())) for law in laws]) if counts is None else counts
     value = np.array([_average(law, statistic) for law in laws])
     return _curve(captured, statistic, kept, value, "exact law of the sampler", notes)
@@ -115,7 +116,8 @@ def measure_capture(
             found = both[0 if statistic == "pointwise" else 1]
         values.append(found)
         if counts is None:
-            kept.append(round(float(one.keep(captured.scores(rows), rows).sum(-1).mean())))
+            chosen = one.seeing(captured.products(rows))
+            kept.append(round(float(chosen.keep(captured.scores(rows), rows).sum(-1).mean())))
     places, errors = np.array(kept) if counts is None else counts, np.array(values)
     variance = errors.var(axis=1, ddof=1) / draws  # each n has draws of its own
     curve = _curve(captured, statistic, places, errors.mean(axis=1), "monte carlo", notes)

@@ -129,5 +129,6 @@ def _query_errors(
     """Errors (b, R, d_v) in blocks that together are all replicates."""
     scores, values = head.scores(queries).double(), head.v.double()
     truth = torch.softmax(scores, -1) @ values
-    for outputs in drawn_outputs(sampler, scores, values, queries, replicates, generator):
+    seeing = sampler.seeing(head.products(queries))
+    for outputs in drawn_outputs(seeing, scores, values, queries, replicates, generator):
         yield outputs - truth

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_scores, grouped
+from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_products, call_scores, grouped
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call, attention_as
 from attnlimit.models.output.first_order import scatter
@@ -54,10 +54,12 @@ def _attend_expected(call: Call, samplers: list[Sampler | None]) -> Tensor:
     outputs = []
     for start in range(0, length, step):
         rows = slice(start, start + step)
+        products = call_products(call, rows)
         scores = call_scores(call, rows)
         weights = torch.softmax(scores, -1)
         for sampler, members in groups:
-            law = scatter(sampler, scores[members], weights[members], call.places(rows))
+            chosen = sampler.seeing(products.of(members))
+            law = scatter(chosen, scores[members], weights[members], call.places(rows))
             weights[members] = law.mean
         outputs.append(weights @ values)
     return torch.cat(outputs, dim=1)[None]

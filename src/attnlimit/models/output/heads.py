@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.capture.dense import call_scores, grouped
+from attnlimit.models.capture.dense import call_products, call_scores, grouped
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call
 from attnlimit.models.output.first_order import Scatter, scatter
@@ -25,6 +25,7 @@ from attnlimit.models.output.thresholds import threshold_sums
 from attnlimit.models.output.yardstick import Yardstick
 from attnlimit.models.spend.assign import Table, grouped_by_sampler
 from attnlimit.samplers import Sampler, Threshold
+from attnlimit.samplers.products import Products
 from attnlimit.theory.law.scalar import scalar_law
 
 BLOCK = 1 << 22
@@ -89,7 +90,8 @@ class _Sums:
         )
         fast = [(s.c, places) for s, places in wanted if isinstance(s, Threshold) and _quick(s)]
         slow = [(s, p) for s, p in wanted if not (isinstance(s, Threshold) and _quick(s))]
-        for queries, scores, weights, along in _blocks(call, gradients, trim=not slow):
+        for block, along in _blocks(call, gradients, trim=not slow):
+            queries, scores, weights = block.queries, block.scores, block.weights
             if group.start == 0:  # keys do not depend on the probes, and a few are a yardstick
                 self._count(call.layer, scores)
                 self.best.add(weights, along)
@@ -97,7 +99,8 @@ class _Sums:
                 self._add_thresholds(call.layer, fast, weights, along, group)
             for sampler, places in slow:
                 members = sorted({h for _, h in places})
-                law = scatter(sampler, scores[members], weights[members], queries)
+                chosen = sampler.seeing(block.products.of(members))
+                law = scatter(chosen, scores[members], weights[members], queries)
                 directed = along[:, members]
                 variance, bias = law.variance(directed), law.bias(directed)  # (K, h, R)
                 noisy = law.noise > MAX_NOISE
@@ -164,17 +167,25 @@ def _make_exact(
 
 def _quick(sampler: Threshold) -> bool:
     """Whether all thresholds can be done at once: the denominator's noise is at most 1/c."""
-    return sampler.c >= 1 / MAX_NOISE
+    return sampler.proxy is None and sampler.c >= 1 / MAX_NOISE
 
 
 def _total(rows: Tensor) -> Array:
     return rows.double().sum(-1).numpy()
 
 
-def _blocks(
-    call: Call, gradients: Tensor, *, trim: bool
-) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Blocks of queries: their places, scores and weights (H, R, N), and <g, v - Gamma>.
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some queries of a layer, and what they see."""
+
+    queries: Tensor  # (R,) places
+    products: Products
+    scores: Tensor  # (H, R, N)
+    weights: Tensor  # (H, R, N)
+
+
+def _blocks(call: Call, gradients: Tensor, *, trim: bool) -> Iterator[tuple[_Block, Tensor]]:
+    """Blocks of queries, and <g, v - Gamma> of their keys, (K, H, R, N).
 
     With `trim`, keys that no query of a block sees are left out; samplers may count them.
     """
@@ -191,4 +202,4 @@ def _blocks(
         weights = torch.softmax(scores, -1)
         along = gradients[:, :, rows] @ values[..., :end]
         along -= (weights * along).sum(-1, keepdim=True)
-        yield queries, scores, weights, along
+        yield _Block(queries, call_products(call, rows), scores, weights), along

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
-from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_scores, grouped
+from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_products, call_scores, grouped
 from attnlimit.models.capture.encode import unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
 from attnlimit.models.spend.assign import Samplers, grouped_by_sampler, sampler_table
@@ -98,12 +98,14 @@ def attend_sampled(
     outputs = []
     for start in range(0, length, step):
         rows = slice(start, start + step)
+        products = call_products(call, rows)
         scores = call_scores(call, rows)
         tally.queries += scores.shape[0] * scores.shape[1]
         tally.visible += int((scores > -torch.inf).sum())
         for sampler, members in groups:
             own = scores[members]
-            scores[members] = own + sampler.draw(own, call.places(rows), generator)
+            chosen = sampler.seeing(products.of(members))
+            scores[members] = own + chosen.draw(own, call.places(rows), generator)
         tally.read += int((scores > -torch.inf).sum())
         outputs.append(torch.softmax(scores, -1) @ values)
     return torch.cat(outputs, dim=1)[None]

@@ -1,0 +1,72 @@
+"""What stands in for keys is near them, reads less, and is written in a few characters."""
+
+import pytest
+import torch
+
+import attnlimit as al
+from attnlimit.samplers.products import Products
+from attnlimit.samplers.proxies import Bits, Pages, Rank, parse_proxy
+from attnlimit.samplers.spec import parse_sampler, sampler_spec
+
+GENERATOR = torch.Generator().manual_seed(0)
+QUERY, KEY = (torch.randn(2, n, 40, generator=GENERATOR) for n in (3, 50))
+TRUE = QUERY @ KEY.transpose(-1, -2)
+
+
+def miss(proxy):
+    """How far products are off, up to what is common to all keys."""
+    gap = proxy.products(QUERY, KEY) - TRUE
+    return float((gap - gap.mean(-1, keepdim=True)).square().mean().sqrt())
+
+
+def test_more_bits_and_dimensions_are_nearer_and_read_more():
+    for proxies in ([Bits(2), Bits(4), Bits(8)], [Rank(5), Rank(20), Rank(40)]):
+        misses = [miss(proxy) for proxy in proxies]
+        assert misses[0] > misses[1] > misses[2]
+        assert misses[2] < 0.05
+        read = [proxy.bytes(64, 2) for proxy in proxies]
+        assert read == sorted(read)
+    assert miss(Rank(99)) < 1e-4
+    assert Bits(4).bytes(64, 2) == 32 + 8
+    assert Rank(16).bytes(64, 2) == 32
+    assert Pages(16).bytes(64, 2) == 16
+
+
+def test_no_key_of_a_page_has_a_better_product_than_its_page():
+    found = Pages(8).products(QUERY, KEY)
+    assert found.shape == TRUE.shape
+    assert (found >= TRUE - 1e-5).all()
+    assert (found[..., :8] == found[..., :1]).all()
+    torch.testing.assert_close(Pages(1).products(QUERY, KEY), TRUE)
+
+
+def test_a_threshold_by_exact_products_is_the_threshold():
+    products = Products(QUERY, KEY, lambda found: found)
+    places = torch.arange(3)
+    plain = al.Threshold(5.0).keep(TRUE, places)
+    same = al.Threshold(5.0, proxy="page1", floor=0).seeing(products).keep(TRUE, places)
+    torch.testing.assert_close(same, plain)
+    least = al.Threshold(5.0, proxy="page1", floor=0.5).seeing(products).keep(TRUE, places)
+    assert float(least.min()) == pytest.approx(5 * 0.5 / 50)
+
+
+@pytest.mark.parametrize(
+    "text", ["threshold:48.0:4bit", "threshold:7.5:rank16", "threshold:48.0:page16:0.25"]
+)
+def test_a_threshold_by_a_proxy_survives_its_text(text):
+    assert sampler_spec(parse_sampler(text)) == text
+    assert parse_sampler(text).sized(9).proxy == parse_sampler(text).proxy
+
+
+def test_what_is_no_proxy_is_refused_in_one_sentence():
+    for make, message in [
+        (lambda: parse_proxy("4bits"), "There is no proxy '4bits'"),
+        (lambda: al.Threshold(4, proxy=3), "is not a proxy for keys"),
+        (lambda: al.Threshold(4, proxy="0bit"), "from 1 to 8"),
+        (lambda: al.Threshold(4, proxy="rank0"), "rank must be at least 1"),
+        (lambda: al.Threshold(4, proxy="4bit", floor=2), "floor must lie between 0 and 1"),
+        (lambda: parse_sampler("top-k:4:4bit"), "not a sampler's size"),
+        (lambda: al.Threshold(4, proxy="4bit").keep(TRUE, torch.arange(3)), "only scores"),
+    ]:
+        with pytest.raises(al.BadInput, match=message):
+            make()
