@@ -15,8 +15,12 @@ from .head import Head as Head
 from .montecarlo import RateFit as RateFit
 from .montecarlo import fit_rate as fit_rate
 from .montecarlo.measure import measure as measure
+from .samplers import Bits as Bits
 from .samplers import Iid as Iid
 from .samplers import Keep as Keep
+from .samplers import Pages as Pages
+from .samplers import Proxy as Proxy
+from .samplers import Rank as Rank
 from .samplers import Sampler as Sampler
 from .samplers import SinksAndRecent as SinksAndRecent
 from .samplers import SinksAndWindow as SinksAndWindow

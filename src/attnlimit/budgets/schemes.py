@@ -146,9 +146,7 @@ def _by_law(sampler: Sampler, queries: Queries) -> SchemeErrors:
 
     def at(counts: NDArray[np.int64]) -> Array:
         seen = queries.scores, queries.values, queries.rows
-        laws = [
-            sampler_law(sized(sampler, int(count)).seeing(products), *seen) for count in counts
-        ]
+        laws = [sampler_law(sized(sampler, int(count)).seeing(products), *seen) for count in counts]
         mse = np.stack([law.mse for law in laws], axis=1)
         return queries.relative(torch.from_numpy(np.sqrt(np.maximum(mse, 0))))
 

@@ -3,6 +3,7 @@
 from attnlimit.samplers.base import Sampler
 from attnlimit.samplers.iid import Iid
 from attnlimit.samplers.keep import Keep
+from attnlimit.samplers.proxies import Bits, Pages, Proxy, Rank
 from attnlimit.samplers.sinks_and_recent import SinksAndRecent
 from attnlimit.samplers.sinks_and_window import SinksAndWindow
 from attnlimit.samplers.threshold import Threshold
@@ -12,8 +13,12 @@ from attnlimit.samplers.window import Window
 from attnlimit.samplers.without_replacement import WithoutReplacement
 
 __all__ = [
+    "Bits",
     "Iid",
     "Keep",
+    "Pages",
+    "Proxy",
+    "Rank",
     "Sampler",
     "SinksAndRecent",
     "SinksAndWindow",

@@ -30,7 +30,7 @@ class Threshold(Sampler):
 
     c: float
     proxy: Proxy | str | None = None
-    floor: float = 0.1
+    floor: float = 0.02
 
     weighted = True
 

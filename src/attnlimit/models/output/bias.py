@@ -12,7 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_products, call_scores, grouped
+from attnlimit.models.capture.dense import (
+    BLOCK_SCORES,
+    attend_dense,
+    call_products,
+    call_scores,
+    grouped,
+)
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call, attention_as
 from attnlimit.models.output.first_order import scatter

@@ -12,7 +12,13 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
-from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_products, call_scores, grouped
+from attnlimit.models.capture.dense import (
+    BLOCK_SCORES,
+    attend_dense,
+    call_products,
+    call_scores,
+    grouped,
+)
 from attnlimit.models.capture.encode import unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
 from attnlimit.models.spend.assign import Samplers, grouped_by_sampler, sampler_table
