@@ -1,5 +1,7 @@
 """Sparse-token classification: what attention can detect, and from how much data."""
 
+from typing import TYPE_CHECKING, Any
+
 from attnlimit.sparse.bags.bags import Bags, make_bags, read_bags
 from attnlimit.sparse.bags.checks import Check
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
@@ -30,8 +32,13 @@ from attnlimit.sparse.train.simulate import (
     simulate_readout,
 )
 
+if TYPE_CHECKING:
+    from attnlimit.sparse.pooling.attention import AttentionPooling
+    from attnlimit.sparse.pooling.mean import MaxPooling, MeanPooling
+
 __all__ = [
     "Alignment",
+    "AttentionPooling",
     "BagEstimate",
     "BagPlan",
     "Bags",
@@ -42,6 +49,8 @@ __all__ = [
     "LearningCurve",
     "LinearReadout",
     "Loss",
+    "MaxPooling",
+    "MeanPooling",
     "Measured",
     "QuerySteps",
     "Readout",
@@ -76,3 +85,14 @@ __all__ = [
     "train_attention",
     "transfer_error",
 ]
+
+_ESTIMATORS = {"AttentionPooling": "attention", "MaxPooling": "mean", "MeanPooling": "mean"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what needs scikit-learn only when it is asked for."""
+    if name not in _ESTIMATORS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"attnlimit.sparse.pooling.{_ESTIMATORS[name]}"), name)

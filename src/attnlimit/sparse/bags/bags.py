@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array, real_array
 from attnlimit.errors import BadInput
 from attnlimit.sparse.train.descent import Blocks
+from attnlimit.sparse.train.stacked import Stacked
 
 NEGATIVE = {"-1", "0", "negative", "neg", "false"}
 POSITIVE = {"1", "+1", "positive", "pos", "true"}
@@ -52,13 +53,7 @@ class Bags:
 
     def blocks(self) -> Blocks:
         """Blocks of bags of one length each, as training wants them."""
-        lengths = self.lengths
-        groups = [np.flatnonzero(lengths == length) for length in np.unique(lengths)]
-        stacked = [
-            (np.stack([self.instances[i] for i in group]), self.labels[group].astype(float))
-            for group in groups
-        ]
-        return lambda: iter(stacked)
+        return Stacked.of(self.instances).blocks(self.labels)
 
 
 def make_bags(bags: Iterable[Array], labels: Iterable[object]) -> Bags:

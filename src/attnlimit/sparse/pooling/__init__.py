@@ -1,0 +1,1 @@
+"""Poolings of bags as scikit-learn estimators: fit, predict, and say what was looked at."""
