@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ class Damaged(BadInput):
     """A file does not hold what was written to it."""
 
 
-def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+def write_atomically(path: Path, content: bytes | Iterable[bytes], *, durable: bool = True) -> None:
     """Write `content` under a temporary name, flush it to the disk, and rename it to `path`.
+
+    Content in pieces is written piece by piece, as they are made.
 
     Without `durable` the system flushes it when it likes: a power cut may lose the file.
     """
@@ -28,12 +31,12 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
     temporary = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            file.writelines([content] if isinstance(content, bytes) else content)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
         temporary.replace(path)
-    except OSError:
+    except BaseException:
         temporary.unlink(missing_ok=True)  # on a full disk every byte counts
         raise
     if durable and os.name != "nt":  # the rename itself survives a power cut, too

@@ -22,6 +22,7 @@ from attnlimit.errors import AttnlimitError, Interrupted
 COMMANDS = {
     "demo": ("measure", "Predict, measure and budget every head of MiniLM, and write the report."),
     "plan": ("plan", "Budget every head of a model on a text; nothing is drawn or random."),
+    "capture": ("capture", "Write what a model's heads read to a folder, which others plan from."),
     "try": ("try_", "Run a model on fewer keys: what that does to its output."),
     "measure": ("measure", "Predict, measure and budget every head of a model; write its page."),
     "reproduce": ("reproduce", "Run an experiment of the papers: a run folder, a figure, a table."),

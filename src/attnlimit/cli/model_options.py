@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from typer import Option
+from typer import Argument, Option
 
 from attnlimit.budgets.terms import Terms
-from attnlimit.survey import Question, ask
+from attnlimit.errors import BadInput
+from attnlimit.survey import Question, ask, ask_stored
 
 PICKLED = "The one pickled file of a model folder to read, as pytorch_model.bin; tensors only."
+CAPTURE = "In place of model and text: a capture's folder, or own tensors q.npy k.npy v.npy."
 TEXT = "wikipedia:TITLE, sotu:TITLE, a file, a folder, or - for stdin; may be repeated."
 
 
@@ -29,9 +31,25 @@ class ModelOptions:
     delta: Annotated[float, Option(help="Chance of missing it.")] = 0.05
     quantile: Annotated[float, Option(help="Share of queries covered.")] = 0.99
     layer: Annotated[list[int] | None, Option(help="Only this layer; may be repeated.")] = None
+    capture: Annotated[str | None, Option(help=CAPTURE)] = None
+    two_sided: Annotated[
+        bool, Option("--two-sided", help="Own tensors: a query sees the keys after it, too.")
+    ] = False
+    more_files: Annotated[list[str] | None, Argument(metavar="[k.npy v.npy]", hidden=True)] = None
 
     def question(self, **more: Any) -> Question:
         """Return what is asked, with what else it takes."""
+        if self.capture is not None:
+            return ask_stored(
+                self.capture,
+                *(self.more_files or ()),
+                causal=not self.two_sided,
+                terms=Terms(self.epsilon, self.delta, self.quantile),
+                layers=self.layer,
+                **more,
+            )
+        if self.more_files:
+            raise BadInput(f"{self.more_files[0]!r} is no option; files come after --capture.")
         return ask(
             self.model,
             *self.text,

@@ -29,13 +29,17 @@ def plan(
         return
     with progress_bar("heads", shown=not json) as progress:
         found = plan_budgets(
-            question.captures(), question.terms, source=question.source, progress=progress
+            question.captures(),
+            question.terms,
+            layers=question.layers,
+            source=question.source,
+            progress=progress,
         )
     written = found.write(budget) if budget is not None else None
     if json:
         print_json({**found.to_dict(), "file": written})
         return
-    print_table(found.to_frame(), f"{asked.model}: certified tokens, by scheme")
+    print_table(found.to_frame(), f"{question.model}: certified tokens, by scheme")
     say(found)
     stuck = [head for head in found.heads if not head.kind.thinnable]
     if stuck:

@@ -25,6 +25,9 @@ def reproduce(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Another setting, as in n=[100,1000]."),
     ] = None,
+    capture: Annotated[
+        Path | None, typer.Option(help="A capture's folder, in place of its model and text.")
+    ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
     json: AsJson = False,
     *,
@@ -52,6 +55,7 @@ def reproduce(
             out=how.out,
             executor=how.executor(),
             progress=progress,
+            capture=capture,
         )
     folder, files = write_result(result)
     if json:

@@ -12,10 +12,11 @@ from attnlimit import checks
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, print_table, say
 from attnlimit.errors import BadInput
-from attnlimit.models import capture, load, read_corpus
+from attnlimit.models import Capture, capture, load, open_capture, read_corpus
 from attnlimit.models.heads.selection import selection_error
 from attnlimit.report.page import write_page
 from attnlimit.report.token_page import by_rule, token_page
+from attnlimit.survey.stored import told
 
 
 def tokens(
@@ -25,6 +26,9 @@ def tokens(
     model: Annotated[str, typer.Option(help="minilm, smollm2, a folder or a hub id.")] = "minilm",
     layer: Annotated[int, typer.Option(help="Layer; negative ones count from the last.")] = -1,
     head: Annotated[int | None, typer.Option(help="Head; the whole layer by default.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--capture", help="A capture's folder, in place of all that.")
+    ] = None,
     length: Annotated[int, typer.Option(help="Tokens of the text to read, at most.")] = 512,
     document: Annotated[int, typer.Option(help="Which document of a folder or corpus.")] = 0,
     seed: Annotated[int, typer.Option(help="Seed of the random rules.")] = 0,
@@ -32,11 +36,16 @@ def tokens(
     json: AsJson = False,
 ) -> None:
     """Shade a text by the influence of each token, and test what keeping tokens is worth."""
-    most = checks.count(length, "--length", smallest=2)
-    corpus = read_corpus(text)
-    chosen = corpus[document]
-    loaded = load(model)
-    captured = capture(loaded, loaded.ids(chosen.text, min(most, loaded.positions or most)))
+    if folder is not None:
+        captured = open_capture(folder)
+        named, source, notes = _told(captured, folder)
+    else:
+        most = checks.count(length, "--length", smallest=2)
+        corpus = read_corpus(text)
+        chosen, loaded = corpus[document], load(model)
+        captured = capture(loaded, loaded.ids(chosen.text, min(most, loaded.positions or most)))
+        source = f"{corpus.source}, {corpus.licence}; model {loaded.source}, {loaded.licence}"
+        named, notes = (chosen.title, loaded.name), loaded.notes
     number = captured.check_layer(layer)
     influence = captured.influence(number, head)
     sizes = [n for n in (16, 64, 256) if n < len(captured)] or [max(1, len(captured) // 2)]
@@ -46,9 +55,9 @@ def tokens(
         captured.tokens,
         influence,
         kept,
-        title=f"{chosen.title}: influence of each token in {where} of {loaded.name}",
-        source=f"{corpus.source}, {corpus.licence}; model {loaded.source}, {loaded.licence}",
-        notes=loaded.notes,
+        title=f"{named[0]}: influence of each token in {where} of {named[1]}",
+        source=source,
+        notes=notes,
     )
     try:
         write_page(out, page)
@@ -70,3 +79,12 @@ def tokens(
     title = "Relative error of the outputs when all queries see only n tokens"
     print_table(by_rule(kept).reset_index(names="kept by"), title)
     say(f"page  {out}")
+
+
+def _told(captured: Capture, folder: Path) -> tuple[tuple[str, str], str, tuple[str, ...]]:
+    """Title, source and notes of a capture that is a folder."""
+    known = captured.source
+    text = told(captured, str(folder))
+    where = f"{text['source']}, {text['licence']}; model {known.get('source', folder)}"
+    title = str(text["text"]), str(known.get("model", "own tensors"))
+    return title, f"{where}, {known.get('licence', 'unknown')}", tuple(known.get("notes", ()))

@@ -1,7 +1,8 @@
 """Real transformers: capture every head, predict its convergence, measure it, thin the model."""
 
+from attnlimit.models.arrays import from_arrays
 from attnlimit.models.capture.captured import CapturedHead
-from attnlimit.models.captures import Capture, capture, capture_windows
+from attnlimit.models.captures import Capture, capture, capture_windows, open_capture
 from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.delta import DeltaCurves, delta_curves
 from attnlimit.models.load.addresses import addresses
@@ -30,8 +31,10 @@ __all__ = [
     "capture",
     "capture_windows",
     "delta_curves",
+    "from_arrays",
     "load",
     "measure_capture",
+    "open_capture",
     "output_error",
     "output_errors",
     "plan_output",

@@ -1,21 +1,23 @@
-"""How are the inputs of every attention head taken from a model? In one pass, layer by layer."""
+"""How are the inputs of every attention head taken? From a model in one pass, or from files."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import Captured, CapturedLayer
-from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
-from attnlimit.models.capture.interface import Call, attention_as, check_calls
-from attnlimit.models.capture.projections import capture_projections, needs_projections
+from attnlimit.models.capture.run import chosen_layers, run_layers
 from attnlimit.models.heads import curves, horizon, influence, profile
+from attnlimit.models.store.manifest import Manifest
+from attnlimit.models.store.read import StoredLayers
+from attnlimit.models.store.write import LayersAsFiles, WholeAlready, save
 
 
 class Capture(Captured):
@@ -26,6 +28,7 @@ class Capture(Captured):
     profile = profile.profile
     predict_curve = curves.predict_capture
     measure_curve = curves.measure_capture
+    save = save
 
 
 def capture(
@@ -35,6 +38,8 @@ def capture(
     layers: Sequence[int] | None = None,
     special_tokens: bool = True,
     truncate: bool = False,
+    folder: str | Path | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Capture:
     """Run `model` once on `text` and keep the queries, keys and values of its heads.
 
@@ -52,9 +57,23 @@ def capture(
     truncate : bool
         Whether a text beyond the model's positions is cut there; otherwise it is refused, and
         `capture_windows` splits it.
+    folder : path, optional
+        Where layers are written as they come, so that one is held at a time; the capture returned
+        reads them there. Layers that an interrupted capture left in the folder are kept.
+    about : mapping, optional
+        More to remember of where the text comes from, in `Capture.source`.
     """
     encoded = encode(model, text, special_tokens=special_tokens, truncate=truncate)
-    return _run(model, encoded, layers)
+    encoded.source.update(about or {})
+    if folder is None:
+        return _run(model, encoded, layers)
+    network, _ = unwrap(model)
+    depth = int(network.config.num_hidden_layers)
+    wanted = chosen_layers(depth, layers)
+    files = LayersAsFiles(folder, encoded, depth, wanted)
+    with suppress(WholeAlready):
+        run_layers(model, encoded, wanted, files.add)
+    return open_capture(folder)
 
 
 def capture_windows(
@@ -75,49 +94,34 @@ def capture_windows(
     return [_run(model, window, layers) for window in windows]
 
 
+def open_capture(folder: str | Path) -> Capture:
+    """Open a capture that `Capture.save` or `attnlimit capture` wrote; transformers is not needed.
+
+    Tensors are mapped into memory and read head by head; each is held to its hash when it is read
+    first.
+    """
+    place = Path(folder).expanduser()
+    found = Manifest.read(place)
+    if found.missing:
+        raise BadInput(
+            f"{folder} has {len(found.layers)} of {len(found.wanted)} layers: its capture was "
+            "interrupted; run the same command again, which goes on where it was."
+        )
+    special = torch.zeros(len(found.tokens), dtype=torch.bool)
+    special[list(found.special)] = True
+    text = found.tokens, torch.tensor(found.positions), special
+    return Capture(StoredLayers(place, found), *text, found.depth, found.heads, found.source)
+
+
 def _run(model: Any, encoded: Encoded, layers: Sequence[int] | None) -> Capture:
     network, _ = unwrap(model)
     depth = int(network.config.num_hidden_layers)
-    chosen = range(depth) if layers is None else layers
-    numbers = [checks.count(layer, "layers", smallest=-depth) for layer in chosen]
-    if not numbers or max(numbers) >= depth:
-        raise BadInput(f"layers must name some of 0 to {depth - 1}, got {list(chosen)}.")
-    wanted = {layer % depth for layer in numbers}
     kept: dict[int, CapturedLayer] = {}
 
-    def attention(call: Call) -> Tensor:
-        output = attend_dense(call)
-        if call.layer in wanted:
-            tensors = call.query[0], call.key[0], call.value[0]
-            bias = None if call.position_bias is None else distance_bias(call.position_bias)
-            rest = call.mask, call.scale, call.softcap, bias
-            kept[call.layer] = CapturedLayer.copied(call.layer, *tensors, *rest)
-        return output
+    def keep(number: int, layer: CapturedLayer) -> None:
+        kept[number] = layer.copied()
 
-    base = network.base_model
-    options = {"use_cache": False} if getattr(network.config, "use_cache", None) else {}
-    with torch.no_grad():
-        if needs_projections(network):
-            kept = capture_projections(base, encoded, wanted)
-        else:
-            with attention_as(network, attention) as session:
-                base(**encoded.inputs, **options)
-            check_calls(network, session.calls)
+    run_layers(model, encoded, chosen_layers(depth, layers), keep)
     heads = len(next(iter(kept.values())).q)
     text = encoded.tokens, encoded.positions, encoded.special
     return Capture(kept, *text, depth, heads, encoded.source)
-
-
-def distance_bias(position_bias: Tensor) -> Tensor:
-    """Compress a (1, H, n, n) position bias that depends on j - i only to (H, 2n-1)."""
-    matrix = position_bias[0]
-    length = matrix.shape[-1]
-    by_distance = torch.cat([matrix[:, :, 0].flip(1), matrix[:, 0, 1:]], dim=1)
-    rows = torch.arange(length)
-    for row in {0, length // 3, length // 2, length - 1}:
-        if not torch.equal(matrix[:, row], by_distance[:, rows - row + length - 1]):
-            raise BadInput(
-                "This model's position bias depends on more than the distance between tokens; "
-                "it cannot be captured without an N x N matrix."
-            )
-    return by_distance.clone()

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from attnlimit.errors import BadInput
 from attnlimit.models import Capture, capture, wikipedia
 from attnlimit.models.heads.curves import measure_capture, predict_capture
+from attnlimit.models.heads.horizon import head_horizon
 from attnlimit.models.load.bundled import BUNDLED
 from attnlimit.models.load.load import load_once
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.survey.stored import Stored, told
 
 
 def source(model: str, title: str, tokens: int) -> Config:
@@ -37,8 +42,38 @@ def captured(name: str, text: str, tokens: int, layers: tuple[int, ...] | None =
 
 
 def capture_of(shard: Config, layers: tuple[int, ...] | None = None) -> Capture:
-    """Capture what a shard's configuration names."""
+    """Capture what a shard's configuration names, or open the folder that it names."""
+    if "capture" in shard:
+        return Stored.read(shard["capture"]).captures()[0]
     return captured(shard["model"], shard["text"], shard["tokens"], layers)
+
+
+def with_capture(experiment: Experiment, config: Config, folder: Path) -> Config:
+    """Return the configuration with a capture's folder in place of model and text."""
+    if not experiment.takes_capture:
+        raise BadInput(
+            f"{experiment.name} needs more than a capture holds, or reads no model at all; leave "
+            "--capture out."
+        )
+    stored = Stored.at([folder])
+    found = stored.captures()[0]
+    text = told(found, str(folder))
+    layers = [layer for layer in config["layers"] if layer in found.layers] or list(found.layers)
+    changed: Config = {"layers": layers, "tokens": len(found)}
+    if "heads" in config:
+        few = isinstance(config["heads"], list)
+        changed["heads"] = [h for h in config["heads"] if h < found.heads] if few else found.heads
+    return {
+        **config,
+        **changed,
+        "model": str(found.source.get("model", "own tensors")),
+        "weights": str(found.source.get("weights", "unknown")),
+        "weights_note": "; ".join(map(str, found.source.get("notes", ()))),
+        "weights_licence": str(found.source.get("licence", "unknown")),
+        "text": text["text"],
+        "text_licence": text["licence"],
+        "capture": asdict(stored),
+    }
 
 
 def both(
@@ -60,6 +95,8 @@ def both(
 class EveryHead(Experiment):
     """An experiment that measures every head of a BERT's layers on one article, a shard each."""
 
+    takes_capture = True
+
     def bert(self) -> Config:
         """Return the settings that such experiments share."""
         return source("minilm", "Anarchism", 512) | {"layers": list(range(6)), "heads": 12}
@@ -67,7 +104,8 @@ class EveryHead(Experiment):
     def about(self, config: Config) -> str:
         """Say in a caption what was read."""
         article = config["text"].removeprefix("wikipedia:")
-        return f"MiniLM, {config['tokens']} tokens of the article {article}"
+        model = "MiniLM" if config["model"] == "minilm" else config["model"]
+        return f"{model}, {config['tokens']} tokens of the article {article}"
 
     def shards(self, config: Config) -> list[Shard]:
         return [
@@ -79,7 +117,7 @@ class EveryHead(Experiment):
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         found, place = capture_of(shard), shard["place"]
         rows = self.measure(found, shard, seed)
-        return rows.assign(**place, horizon=found.horizons()[place["layer"], place["head"]])
+        return rows.assign(**place, horizon=head_horizon(found[place["layer"], place["head"]]))
 
     def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Return the rows of the head at the shard's `place`."""

@@ -26,6 +26,8 @@ class Experiment:
 
     name: str
     title: str
+    takes_capture = False
+    """Whether a capture's folder can stand for its model and text."""
     schemas: Mapping[str, pa.Schema] = MappingProxyType({})
 
     def config(self, paper: bool) -> Config:

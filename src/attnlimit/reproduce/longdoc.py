@@ -25,6 +25,7 @@ class LongDocument(Experiment):
     """Relative root mean square errors over late queries, of five schemes."""
 
     name = "longdoc"
+    takes_capture = True
     title = "SmolLM2 on a 4096-token article: the scheme that each head wants, predicted"
 
     def config(self, paper: bool) -> Config:

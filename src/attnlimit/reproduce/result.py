@@ -83,6 +83,7 @@ def run(
     out: Path | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
+    capture: Path | None = None,
 ) -> Result:
     """Run an experiment, by name, by file or as it is, with some of its settings replaced.
 
@@ -101,9 +102,15 @@ def run(
         Who computes the shards; this process by default.
     progress : callable, optional
         Told how far the run is.
+    capture : Path, optional
+        A capture's folder, in place of the model and text of an experiment that reads both.
     """
     chosen = load(experiment) if isinstance(experiment, str) else experiment
     config = chosen.configured(overrides, paper=paper, seed=seed)
+    if capture is not None:
+        from attnlimit.reproduce.documents import with_capture
+
+        config = with_capture(chosen, config, capture)
     file, _, _ = chosen.path.rpartition(":")
     if file.endswith(".py"):
         config["file"] = digest(Path(file).read_bytes())  # another text is another experiment

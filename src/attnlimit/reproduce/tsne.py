@@ -17,6 +17,7 @@ class TokenCloud(Experiment):
     """Keys of all heads of a layer, and how near the nearest sampled one is."""
 
     name = "tsne"
+    takes_capture = True
     title = "Subsamples covering the tokens of an article, in two dimensions (t-SNE)"
 
     def config(self, paper: bool) -> Config:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from attnlimit import checks
@@ -13,6 +14,7 @@ from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
 from attnlimit.models import Capture, LoadedModel, capture, read_corpus
 from attnlimit.models.load.load import load_once
+from attnlimit.survey.stored import Stored, part_folder, told
 
 FEWEST = 8
 PARTS = 4
@@ -45,6 +47,7 @@ class Question:
     queries: int
     replicates: int
     seed: int
+    stored: Stored | None = None  # where the captures are, if they are files
 
     @property
     def text(self) -> str:
@@ -69,10 +72,17 @@ class Question:
 
     def loaded(self) -> LoadedModel:
         """Load the model, once in a process."""
+        if self.stored is not None:
+            raise BadInput(
+                f"A capture has no model to run: give --model and --text for what needs one, "
+                f"instead of {self.stored.paths[0]}."
+            )
         return load_once(self.model, self.pickled)
 
     def captures(self) -> tuple[Capture, ...]:
-        """Capture every stretch, once in a process."""
+        """Capture every stretch, once in a process; or open what is stored."""
+        if self.stored is not None:
+            return self.stored.captures()
         texts = tuple(one.ids for one in self.stretches)
         return _captured(self.model, self.pickled, self.weights, texts, self.layers)
 
@@ -84,6 +94,7 @@ class Question:
     def from_config(cls, config: Mapping[str, Any]) -> Question:
         """Return the question that `to_config` wrote, wherever it has been since."""
         names = [one.name for one in fields(cls)]
+        config = {"stored": None, **config}  # runs before 0.2 know no files
         missing = [name for name in names if name not in config]
         if missing:
             raise BadInput(f"it has no setting {', '.join(map(repr, missing))}")
@@ -94,6 +105,7 @@ class Question:
                 "notes": tuple(given["notes"]),
                 "layers": tuple(given["layers"]),
                 "terms": Terms(**given["terms"]),
+                "stored": given["stored"] and Stored.read(given["stored"]),
                 "stretches": tuple(
                     Stretch(**one | {"ids": tuple(one["ids"])}) for one in given["stretches"]
                 ),
@@ -149,6 +161,56 @@ def ask(
         replicates=checks.count(replicates, "replicates", smallest=2),
         seed=checks.count(seed, "seed", smallest=0),
     )
+
+
+def ask_stored(
+    *paths: str | Path,
+    causal: bool = True,
+    terms: Terms | None = None,
+    layers: Sequence[int] | None = None,
+    replicates: int = 100,
+    seed: int = 0,
+) -> Question:
+    """Ask about captures that are files: a folder, or own tensors as q.npy, k.npy and v.npy."""
+    stored = Stored.at(paths, causal)
+    captures = stored.captures()
+    first = captures[0]
+    stretches = tuple(told(one, str(paths[0])) for one in captures)
+    if len({len(one) for one in captures}) > 1:
+        raise BadInput(f"The captures in {paths[0]} are of stretches of different lengths.")
+    words = {name: str(first.source.get(name, "unknown")) for name in ("model", "weights")}
+    chosen = first.layers if layers is None else {first.check_layer(layer) for layer in layers}
+    return Question(
+        **words,
+        pickled=None,
+        weights_licence=str(first.source.get("licence", "unknown")),
+        notes=tuple(map(str, first.source.get("notes", ()))),
+        stretches=tuple(Stretch(**one | {"ids": tuple(one["ids"])}) for one in stretches),
+        layers=tuple(sorted(chosen)),
+        heads=first.heads,
+        terms=Terms() if terms is None else terms,
+        queries=QUERIES,
+        replicates=checks.count(replicates, "replicates", smallest=2),
+        seed=checks.count(seed, "seed", smallest=0),
+        stored=stored,
+    )
+
+
+def write_captures(
+    question: Question, folder: str | Path, progress: Callable[[int, int], None] | None = None
+) -> Question:
+    """Capture a question's stretches to a folder, and return the question about the files."""
+    root = Path(folder).expanduser()
+    loaded, count = question.loaded(), len(question.stretches)
+    for done, stretch in enumerate(question.stretches):
+        if progress is not None:
+            progress(done, count)
+        about = {"stretch": asdict(stretch), "parts": count if done == 0 else 1}
+        ids, place = list(stretch.ids), part_folder(root, done)
+        capture(loaded, ids, layers=question.layers, folder=place, about=about)
+    if progress is not None:
+        progress(count, count)
+    return replace(question, stored=Stored.at([root]))
 
 
 def _layer(layer: int, depth: int) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -90,22 +90,27 @@ class CapturedLayer:
     bias: Tensor | None = None  # (H, 2N-1)
 
     @staticmethod
-    def copied(layer: int, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> CapturedLayer:
-        """Check and copy one layer's tensors, so that its other activations can be freed."""
+    def checked(layer: int, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> CapturedLayer:
+        """Check one layer's tensors, which are the model's own."""
         for name, tensor in (("queries", q), ("keys", k), ("values", v)):
             if not torch.isfinite(tensor).all():
                 raise BadInput(
                     f"The {name} of layer {layer} contain NaN or infinite numbers: the model's "
                     "weights are damaged or its precision is too low for this text."
                 )
-        q, k, v = (tensor.contiguous().clone() for tensor in (q, k, v))
         return CapturedLayer(q, k, v, *rest)
+
+    def copied(self) -> CapturedLayer:
+        """Copy the tensors to this machine's memory, so that other activations can be freed."""
+        tensors = (self.q, self.k, self.v)
+        q, k, v = (tensor.cpu().contiguous().clone() for tensor in tensors)
+        return replace(self, q=q, k=k, v=v)
 
     def head(self, layer: int, head: int) -> CapturedHead:
         """One head; query heads of a group share keys and values."""
         group = head * len(self.k) // len(self.q)
-        q, k, v = self.q[head], self.k[group], self.v[group]
-        bias = None if self.bias is None else self.bias[head]
+        q, k, v = (_at_least_single(t) for t in (self.q[head], self.k[group], self.v[group]))
+        bias = None if self.bias is None else _at_least_single(self.bias[head])
         return CapturedHead(layer, head, q, k, v, self.mask, self.scale, self.softcap, bias)
 
 
@@ -113,7 +118,7 @@ class CapturedLayer:
 class Captured:
     """What was captured of every head of a model on one text: the data of a `Capture`."""
 
-    layers: dict[int, CapturedLayer]
+    layers: Mapping[int, CapturedLayer]
     tokens: tuple[str, ...]  # as the tokenizer writes them
     positions: Tensor  # (N,) place of each token in the document
     special: Tensor  # (N,) which tokens are special, like [CLS]
@@ -154,6 +159,11 @@ class Captured:
     def __repr__(self) -> str:
         name = self.source.get("model", "model")
         return f"Capture({name}, layers={len(self.layers)}, heads={self.heads}, tokens={len(self)})"
+
+
+def _at_least_single(tensor: Tensor) -> Tensor:
+    """Numbers of half precision as single ones, which hold them exactly: laws add them up."""
+    return tensor.float() if tensor.element_size() < 4 else tensor
 
 
 def _number(value: int, name: str, owner: str, count: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +21,12 @@ def needs_projections(network: Any) -> bool:
     return bool(network.config.model_type == "big_bird")
 
 
-def capture_projections(base: Any, encoded: Encoded, wanted: set[int]) -> dict[int, CapturedLayer]:
+def capture_projections(
+    base: Any,
+    encoded: Encoded,
+    wanted: Sequence[int],
+    keep: Callable[[int, CapturedLayer], None],
+) -> None:
     """Capture BigBird through hooks on its projections, with its full attention.
 
     BigBird's block-sparse attention is itself a scheme of keeping some keys; the head captured is
@@ -47,12 +53,10 @@ def capture_projections(base: Any, encoded: Encoded, wanted: set[int]) -> dict[i
     positions = torch.arange(next(iter(found.values())).shape[1])
     places = positions if encoded.keep is None else positions[encoded.keep]
     mask = Mask(places)
-    kept = {}
-    for number in sorted(wanted):
-        split = (found[number, name][0].unflatten(-1, (heads, -1)) for name in NAMES)
+    for number in wanted:
+        split = (found.pop((number, name))[0].unflatten(-1, (heads, -1)) for name in NAMES)
         q, k, v = (tensor.transpose(0, 1)[:, places] for tensor in split)
-        kept[number] = CapturedLayer.copied(number, q, k, v, mask, q.shape[-1] ** -0.5)
-    return kept
+        keep(number, CapturedLayer.checked(number, q, k, v, mask, q.shape[-1] ** -0.5))
 
 
 def _keep(found: dict[tuple[int, str], Tensor], layer: int, name: str) -> Any:

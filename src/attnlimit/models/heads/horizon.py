@@ -9,7 +9,6 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.models.capture.captured import Captured, CapturedHead
-from attnlimit.models.capture.dense import grouped
 
 CONVENTIONS = ("head", "summed")
 
@@ -30,14 +29,14 @@ def horizons(capture: Captured, *, convention: str = "head") -> Array:
     """
     checks.one_of(convention, CONVENTIONS, "convention")
     rows = []
-    for layer in capture.layers.values():
-        heads = len(layer.q)
-        keys = grouped(layer.k, heads)
+    for number, layer in capture.layers.items():
+        heads = [layer.head(number, head) for head in range(len(layer.q))]
+        queries, keys = (torch.stack([getattr(head, name) for head in heads]) for name in "qk")
         if convention == "summed":
-            joined = [tensor.transpose(0, 1).flatten(1)[None] for tensor in (layer.q, keys)]
-            rows.append(np.repeat(_largest(*joined), heads))
+            joined = [tensor.transpose(0, 1).flatten(1)[None] for tensor in (queries, keys)]
+            rows.append(np.repeat(_largest(*joined), len(heads)))
         else:
-            rows.append(layer.scale * _largest(layer.q, keys))
+            rows.append(layer.scale * _largest(queries, keys))
     return np.stack(rows)
 
 

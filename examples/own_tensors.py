@@ -1,0 +1,48 @@
+"""Own tensors: plan the budgets of attention that no library here has heard of.
+
+A plain PyTorch module hands out its queries, keys and values; `from_arrays` takes them, and all
+that works on a captured model works on them. No transformers, no weights, no tokenizer.
+"""
+
+import torch
+
+import attnlimit as al
+
+torch.manual_seed(0)
+TOKENS, WIDTH, HEADS = 96, 64, 4
+
+
+class Attention(torch.nn.Module):
+    """Causal attention, as anybody writes it, that remembers what it multiplied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = torch.nn.Linear(WIDTH, 3 * WIDTH, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.mix(x).unflatten(-1, (3, HEADS, -1)).movedim(1, 0).transpose(1, 2)
+        self.seen = q.detach(), k.detach(), v.detach()  # (H, N, d) each
+        out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + out.transpose(0, 1).flatten(1)
+
+
+layers = [Attention(), Attention()]
+for layer in layers:
+    layer.mix.weight.data[: 2 * WIDTH] *= 3  # sharper than at initialisation
+x = torch.randn(TOKENS, WIDTH)
+with torch.no_grad():
+    for layer in layers:
+        x = layer(x)
+
+q, k, v = (torch.stack(part) for part in zip(*(layer.seen for layer in layers), strict=True))
+cap = al.models.from_arrays(q, k, v, causal=True)
+print(cap)
+
+law = al.predict(cap, "pointwise", [8, 32], layer=1, head=2)
+drawn = al.measure(cap, "pointwise", [8, 32], 300, layer=1, head=2)
+for n, root, seen, spread in zip(law.n, law.root, drawn.root, drawn.root_stderr, strict=True):
+    print(f"n = {n:3d}: error predicted {root:.4f}, measured {seen:.4f} +- {spread:.4f}")
+    assert abs(root - seen) < 4 * spread
+
+plan = al.budget(cap, epsilon=0.2)
+print(plan)

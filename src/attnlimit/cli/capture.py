@@ -1,0 +1,51 @@
+"""`attnlimit capture`: what a model's heads read, written to a folder layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from attnlimit.cli.model_options import PICKLED, TEXT
+from attnlimit.cli.options import AsJson
+from attnlimit.cli.show import print_json, progress_bar, say
+from attnlimit.survey import ask, write_captures
+from attnlimit.survey.stored import part_folder
+
+
+def capture(
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    model: Annotated[
+        str, typer.Option(help="minilm, smollm2, a model folder, or a hub id.")
+    ] = "minilm",
+    text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
+    tokens: Annotated[int, typer.Option(help="Context: tokens of a stretch.")] = 512,
+    parts: Annotated[int, typer.Option(help="Stretches of each text.")] = 4,
+    layer: Annotated[
+        list[int] | None, typer.Option(help="Only this layer; may be repeated.")
+    ] = None,
+    pickled_weights: Annotated[str | None, typer.Option(help=PICKLED)] = None,
+    json: AsJson = False,
+) -> None:
+    """Write the queries, keys and values of every head, for commands that take --capture.
+
+    Stopped and started again, it keeps the layers that are whole. plan, measure, tokens and
+    reproduce read the folder without the model, and without transformers.
+    """
+    texts = text or ["wikipedia:Anarchism"]
+    question = ask(model, *texts, tokens=tokens, parts=parts, layers=layer, pickled=pickled_weights)
+    with progress_bar("stretches", shown=not json) as progress:
+        write_captures(question, out, progress)
+    count = len(question.stretches)
+    folders = [part_folder(out, part) for part in range(count)]
+    size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
+    if json:
+        about = {"model": question.model, "weights": question.weights, "tokens": question.tokens}
+        print_json({"folder": out, "stretches": count, "bytes": size, **about})
+        return
+    say(
+        f"{question.model}: {len(question.layers)} layers of {question.heads} heads on {count} "
+        f"stretches of {question.tokens} tokens, {size / 1e6:.1f} MB",
+        f"capture  {out}; plan from it: attnlimit plan --capture {out}",
+    )
