@@ -77,6 +77,16 @@ class Curve(Result, Pictured):
         return np.divide(self.stderr, 2 * self.root, out=nothing, where=self.root > 0)
 
     @property
+    def root_numerical_error(self) -> Array:
+        """Theory's own error of `root`; zero where none is stated."""
+        if self.numerical_error is None:
+            return np.zeros_like(self.value)
+        if self.statistic in NORMS:
+            return self.numerical_error
+        nothing = np.zeros_like(self.value)
+        return np.divide(self.numerical_error, 2 * self.root, out=nothing, where=self.root > 0)
+
+    @property
     def local_rate(self) -> Array:
         """-d log(root error) / d log n at each n: theory's own, or that of the points."""
         return local_rate(self.n, self.root) if self.rate is None else self.rate
@@ -105,10 +115,7 @@ class Curve(Result, Pictured):
             return Panel(name, "number of tokens n", "root mean squared error", [points])
         series = [Series(self.n, self.root, "line", label, self.statistic)]
         if self.numerical_error is not None:
-            spread = np.asarray(self.numerical_error)
-            if self.statistic not in NORMS:
-                spread = spread / (2 * np.maximum(self.root, np.finfo(float).tiny))
-            low, high = np.maximum(self.root - spread, 0), self.root + spread
+            low, high = (self.root + sign * self.root_numerical_error for sign in (-1, 1))
             series.append(Series(self.n, self.root, "band", None, self.statistic, None, low, high))
         return Panel(name, "number of tokens n", "root mean squared error", series)
 

@@ -21,7 +21,7 @@ def test_z_is_the_prediction_above_the_measurement_in_standard_errors():
 def test_agreement_is_said_over_rows_that_have_both():
     said = agreement(ROWS, "norm")
     assert said.startswith("norm: predicted against measured at 2 points")
-    assert "1.58 standard errors, largest 2.0, 0 beyond 3" in said
+    assert "1.58 combined errors, largest 2.0, 0 beyond 3" in said
     assert "largest 10.0%, where the standard error is 10.0%." in said
     assert agreement(ROWS.iloc[2:4]) == "Predicted against measured: nothing has both."
 
@@ -46,3 +46,10 @@ def test_normal_errors_have_a_root_mean_square_of_one():
 )
 def test_a_measurement_is_written_to_the_second_digit_of_its_error(value, stderr, text):
     assert plus_minus(value, stderr) == text
+
+
+def test_a_prediction_s_own_error_counts():
+    rows = pd.DataFrame({"predicted": [1.3], "measured": [1.0], "stderr": [0.03]})
+    assert with_z(rows)["z"][0] == pytest.approx(10)
+    assert with_z(rows.assign(prediction_error=0.04))["z"][0] == pytest.approx(6)
+    assert with_z(rows.assign(prediction_error=np.nan))["z"][0] == pytest.approx(10)

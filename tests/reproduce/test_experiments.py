@@ -66,7 +66,7 @@ COLUMNS = {
     "hardmax": {"exact error", "largest |z|", "local rate at n=1e+05"},
     "clt": {"distance to normal", "predicted sd, n → ∞", "excess kurtosis"},
     "heavy": {"what", "measured", "predicted", "z"},
-    "heads": {"median |error|", "worst head", "delta reliable in"},
+    "heads": {"median |gap|", "worst head", "delta reliable in"},
     "bert": {"H, summed convention", "mean, rms", "predicted rms", "predicted layer"},
     "window": {"scheme", "predicted", "worst |predicted/measured - 1|"},
     "longdoc": {"score_std", "i.i.d.", "top n", "best"},

@@ -11,7 +11,7 @@ from attnlimit.models.heads.curves import predict_capture
 from attnlimit.models.heads.draws import replicate_errors
 from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import agreement
+from attnlimit.reproduce.compare import OWN, agreement
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, Shard
@@ -41,15 +41,18 @@ class Bert(EveryHead):
     def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         n, draws, place = shard["n"], shard["replicates"], shard["place"]
         head = found[place["layer"], place["head"]]
-        law = predict_capture(found, "mean", n, **place).value
+        law = predict_capture(found, "mean", n, **place)
+        errors_of_law = np.zeros(len(n)) if law.numerical_error is None else law.numerical_error
         rows = []
-        for size, predicted, child in zip(n, law, seed.spawn(len(n)), strict=True):
+        known = zip(n, law.value, errors_of_law, seed.spawn(len(n)), strict=True)
+        for size, predicted, own, child in known:
             errors = replicate_errors(head, MEASURED, Iid(size), draws, child)
             for name, values in errors.items():
                 stderr = values.std(ddof=1) / len(values) ** 0.5
-                known = predicted if name == "mean" else np.nan
-                rows.append((name, size, known, values.mean(), stderr))
-        frame = pd.DataFrame(rows, columns=["statistic", "n", "predicted", "measured", "stderr"])
+                said = (predicted, own) if name == "mean" else (np.nan, np.nan)
+                rows.append((name, size, *said, values.mean(), stderr))
+        columns = ["statistic", "n", "predicted", OWN, "measured", "stderr"]
+        frame = pd.DataFrame(rows, columns=columns)
         summed = found.horizons(convention="summed")[head.layer, head.head]
         return frame.assign(replicates=draws, summed_horizon=summed)
 

@@ -1,4 +1,4 @@
-"""How far are measurements from predictions? In standard errors, said the same way by all."""
+"""How far are measurements from predictions? In combined errors, said the same way by all."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import pandas as pd
 
 COMPARED = ("predicted", "measured", "stderr")
 """The columns of rows that compare."""
+OWN = "prediction_error"
+"""The column of what a prediction says of its own error, where it says something."""
 ROUNDING = 1e-12
 
 
 def with_z(frame: pd.DataFrame) -> pd.DataFrame:
-    """Add z, by how many standard errors the prediction is above the measurement.
+    """Add z, by how many combined errors the prediction is above the measurement.
 
-    There is none where nothing is random and the standard error is but rounding.
+    The standard error of the measurement and, in the column `prediction_error`, the prediction's
+    own. There is none where nothing is random and the errors are but rounding.
     """
-    random = frame["stderr"] > ROUNDING * frame["measured"].abs()
+    own = frame[OWN].fillna(0.0) if OWN in frame else 0.0
+    error = np.hypot(frame["stderr"], own)
     gap = frame["predicted"] - frame["measured"]
-    return frame.assign(z=gap / frame["stderr"].where(random))
+    return frame.assign(z=gap / error.where(error > ROUNDING * frame["measured"].abs()))
 
 
 def largest_z(frame: pd.DataFrame) -> float:
@@ -50,7 +54,7 @@ def agreement(frame: pd.DataFrame, what: str = "") -> str:
     worst = both.iloc[int(gap.to_numpy().argmax())]
     return (
         f"{said} against measured at {len(z)} points: root mean square difference "
-        f"{np.sqrt((z**2).mean()):.2f} standard errors, largest {z.abs().max():.1f}, "
+        f"{np.sqrt((z**2).mean()):.2f} combined errors, largest {z.abs().max():.1f}, "
         f"{int((z.abs() > 3).sum())} beyond 3; median distance {gap.median():.2%}, largest "
         f"{gap.max():.1%}, where the standard error is {worst['stderr'] / worst['measured']:.1%}."
     )

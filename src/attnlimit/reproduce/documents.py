@@ -16,6 +16,7 @@ from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.horizon import head_horizon
 from attnlimit.models.load.bundled import BUNDLED
 from attnlimit.models.load.load import load_once
+from attnlimit.reproduce.compare import OWN
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.survey.stored import Stored, told
 
@@ -89,7 +90,7 @@ def both(
     number = int(seed.generate_state(1)[0])  # a Monte Carlo seed is a whole number
     drawn = measure_capture(found, statistic, n, draws, number, **how)
     values = {"predicted": law.root, "measured": drawn.root, "stderr": drawn.root_stderr}
-    return pd.DataFrame(values)
+    return pd.DataFrame(values | {OWN: law.root_numerical_error})
 
 
 class EveryHead(Experiment):

@@ -47,19 +47,19 @@ class Heads(EveryHead):
         curves = super().combine(config, rows)
         return curves.assign(
             reliable=curves["reliable"].fillna(False).astype(bool),
-            error=curves["predicted"] / curves["measured"] - 1,
+            gap=curves["predicted"] / curves["measured"] - 1,
             delta_error=curves["delta"] / curves["measured"] - 1,
         )
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for (statistic, n), part in groups(curves, "statistic", "n"):
-            worst = part.iloc[int(np.argmax(part["error"].abs()))]
+            worst = part.iloc[int(np.argmax(part["gap"].abs()))]
             row = {
                 "statistic": statistic,
                 "n": n,
-                "median |error|": part["error"].abs().median(),
-                "worst |error|": abs(worst["error"]),
+                "median |gap|": part["gap"].abs().median(),
+                "worst |gap|": abs(worst["gap"]),
                 "worst head": f"{worst['layer']:.0f}, {worst['head']:.0f}",
                 "median noise": (part["stderr"] / part["measured"]).median(),
             }

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.picture import Panel, Series
+from attnlimit.reproduce.compare import OWN
 from attnlimit.reproduce.rows import groups
 
 TOKENS = "number of tokens n"
@@ -44,7 +45,12 @@ def pair(
     colour = label if group is None else group
     ordered = rows.sort_values(x, kind="stable")
     line = Series(ordered[x], ordered[predicted], "line", label, colour)
-    return [line, points(ordered, x, measured, stderr, group=colour)]
+    drawn = [line, points(ordered, x, measured, stderr, group=colour)]
+    if predicted == "predicted" and OWN in ordered:
+        value, own = ordered[predicted], ordered[OWN].fillna(0.0)
+        low, high = (value - own).clip(lower=value * 1e-3), value + own
+        drawn.append(Series(ordered[x], value, "band", None, colour, None, low, high))
+    return drawn
 
 
 def pairs(

@@ -22,7 +22,7 @@ from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import agreement, largest_z, said
+from attnlimit.reproduce.compare import OWN, agreement, largest_z, said
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 from attnlimit.reproduce.panels import pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
@@ -78,7 +78,8 @@ class Temperatures(DrawnExperiment):
             curve = predict(head, tokens, shard["statistic"], n)
         except (NotConverged, NoLimitError) as error:
             return pd.DataFrame([about | {"kind": "none", "reason": str(error)}])
-        return pd.DataFrame({"n": n, "value": curve.value}).assign(**about)
+        error = np.zeros(len(n)) if curve.numerical_error is None else curve.numerical_error
+        return pd.DataFrame({"n": n, "value": curve.value, "error": error}).assign(**about)
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         """Curves and slopes of every temperature, predicted and measured side by side."""
@@ -92,7 +93,7 @@ class Temperatures(DrawnExperiment):
                 where(here, kind="measure"), STATISTICS, token_features(head, tokens).gram
             )
             for name in STATISTICS:
-                found = where(here, kind="predict", statistic=name)["value"].to_numpy()
+                found = where(here, kind="predict", statistic=name)
                 curve = _curve(samples_curve(samples[name]), found)
                 limit = float(self.limit(np.asarray(strength)))
                 parts.append(curve.assign(scale=scale, horizon=strength, slope_limit=limit))
@@ -147,11 +148,13 @@ def _short(scale: float) -> str:
     return f"{scale:.3g}" if scale < 1000 else f"{scale:.0f}"
 
 
-def _curve(curve: Curve, predicted: Array) -> pd.DataFrame:
+def _curve(curve: Curve, predicted: pd.DataFrame) -> pd.DataFrame:
     """Roots and slopes of a measured curve, beside what was predicted for it, if anything was."""
     law = None
     if len(predicted):
-        law = replace(curve, value=predicted, stderr=np.zeros(len(curve.n)), method="theory")
+        value, error = (predicted[name].to_numpy() for name in ("value", "error"))
+        nothing = np.zeros(len(curve.n))
+        law = replace(curve, value=value, stderr=nothing, method="theory", numerical_error=error)
     fit = fit_rate(curve, predicted=law)
     return pd.DataFrame(
         {
@@ -160,6 +163,7 @@ def _curve(curve: Curve, predicted: Array) -> pd.DataFrame:
             "measured": curve.root,
             "stderr": curve.root_stderr,
             "predicted": np.nan if law is None else law.root,
+            OWN: np.nan if law is None else law.root_numerical_error,
             "variance_reduction": curve.diagnostics.variance_reduction,
             "slope": fit.beta,
             "slope_stderr": fit.stderr,

@@ -51,8 +51,8 @@ class WindowAndRandom(EveryHead):
                 how = {"sampler": sampler(n, shard["random"]), **place}
                 counts = [n] if scheme == "iid" else None
                 found_both = both(found, "pointwise", counts, shard["replicates"], seed, **how)
-                rows.append((scheme, n, *(found_both.to_numpy()[0] / size)))
-        return pd.DataFrame(rows, columns=["scheme", "n", "predicted", "measured", "stderr"])
+                rows.append((found_both / size).assign(scheme=scheme, n=n))
+        return pd.concat(rows, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         n, shown = config["n"], config["shown_n"]
