@@ -19,7 +19,7 @@ def with_z(frame: pd.DataFrame) -> pd.DataFrame:
     own. There is none where nothing is random and the errors are but rounding.
     """
     own = frame[OWN].fillna(0.0) if OWN in frame else 0.0
-    error = np.hypot(frame["stderr"], own)
+    error = (frame["stderr"] ** 2 + own**2) ** 0.5
     gap = frame["predicted"] - frame["measured"]
     return frame.assign(z=gap / error.where(error > ROUNDING * frame["measured"].abs()))
 

@@ -78,8 +78,8 @@ class Temperatures(DrawnExperiment):
             curve = predict(head, tokens, shard["statistic"], n)
         except (NotConverged, NoLimitError) as error:
             return pd.DataFrame([about | {"kind": "none", "reason": str(error)}])
-        error = np.zeros(len(n)) if curve.numerical_error is None else curve.numerical_error
-        return pd.DataFrame({"n": n, "value": curve.value, "error": error}).assign(**about)
+        own = np.zeros(len(n)) if curve.numerical_error is None else curve.numerical_error
+        return pd.DataFrame({"n": n, "value": curve.value, "error": own}).assign(**about)
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         """Curves and slopes of every temperature, predicted and measured side by side."""
