@@ -54,9 +54,47 @@ TINY = {
     "downstream": {"articles": 4, "tokens": 32, "n": [4, 16]},
     "downstream-by-horizon": {"articles": 6, "tokens": 32, "n": [4, 16]},
     "tsne": {"tokens": 96, "layers": [0], "n": [16, 48]},
+    "output-error": {
+        "texts": [["sotu:Lincoln 1861", 24]],
+        "samplers": ["threshold:16", "top-k:8"],
+        "probes": 2,
+        "encoder_texts": [["sotu:Lincoln 1861", 24]],
+        "encoder_samplers": ["threshold:16"],
+        "encoder_probes": 2,
+        "encoder_repeats": 2,
+    },
+    "model-baselines": {
+        "texts": ["sotu:Lincoln 1861"],
+        "tokens": 24,
+        "keys": [6],
+        "probes": 2,
+        "repeats": 1,
+    },
+    "model-complexity": {
+        "samplers": ["threshold:16", "top-k:16"],
+        "n": [16, 24],
+        "far": [1000],
+        "from_tokens": 24,
+        "probes": 2,
+    },
+    "held-out": {
+        "planned": "sotu:Lincoln 1862",
+        "texts": ["sotu:Lincoln 1861"],
+        "tokens": 24,
+        "probes": 2,
+    },
 }
-REAL = {"heads", "bert", "window", "longdoc", "downstream", "downstream-by-horizon", "tsne"}
-NOT_COMPARED = {"uniform", "clt", "downstream", "downstream-by-horizon", "tsne"}
+OUTPUT = {"output-error", "model-baselines", "model-complexity", "held-out"}
+REAL = OUTPUT | {
+    "heads",
+    "bert",
+    "window",
+    "longdoc",
+    "downstream",
+    "downstream-by-horizon",
+    "tsne",
+}
+NOT_COMPARED = {"uniform", "clt", "downstream", "downstream-by-horizon", "tsne"} | OUTPUT
 # Where queries are keys too the laws are approximate, most where n and d are as small as here.
 APPROXIMATE = {"mean": 0.03, "covariance": 0.25}
 COLUMNS = {
@@ -73,6 +111,10 @@ COLUMNS = {
     "downstream": {"scheme", "accuracy", "stderr", "cosine to dense"},
     "downstream-by-horizon": {"tertile", "accuracy", "stderr", "cosine to dense"},
     "tsne": {"layer", "n", "distance to the nearest sampled key"},
+    "output-error": {"sampler", "predicted", "measured", "ratio", "z", "holds"},
+    "model-baselines": {"scheme", "keys read", "predicted", "measured", "of top-k's"},
+    "model-complexity": {"N", "predicted KL", "measured KL", "predicted keys", "measured keys"},
+    "held-out": {"promised", "measured", "kept", "keys", "keys of top-k"},
 }
 
 

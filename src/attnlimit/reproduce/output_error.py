@@ -30,17 +30,17 @@ class OutputErrors(Experiment):
 
     def config(self, paper: bool) -> Config:
         texts = ["wikipedia:Anarchism", "sotu:Lincoln 1861", "sotu:Kennedy 1962"]
-        drawn = "threshold:24 threshold:48 threshold:96 threshold:192 threshold:384 "
-        drawn += "top-k:16+48 top-k:32+96 top-k:64+64 sinks-recent:4,60+128 without-replacement:256"
+        drawn = "threshold:24 threshold:48 threshold:96 threshold:192 top-k:16+48 top-k:32+96"
+        more = "threshold:384 top-k:64+64 sinks-recent:4,60+128 without-replacement:256"
+        sizes = [400, 512, 1024] if paper else [400, 400, 400]
         return weights("smollm2") | {
-            "texts": [list(pair) for pair in zip(texts, [400, 512, 640], strict=True)],
-            "samplers": [*drawn.split(), "top-k:64", "top-k:128", "top-p:0.95"],
+            "texts": [list(pair) for pair in zip(texts, sizes, strict=True)],
+            "samplers": [*drawn.split(), *(more.split() if paper else ()), "top-k:128"],
             "probes": 8 if paper else 4,
             "repeats": 4 if paper else 2,
             "encoder": weights("minilm"),
             "encoder_texts": [[text, 512] for text in texts],
-            "encoder_samplers": [f"threshold:{c}" for c in (8, 16, 32, 64, 128)]
-            + ["top-k:32+96", "top-k:64"],
+            "encoder_samplers": [f"threshold:{c}" for c in (16, 32, 64, 128)] + ["top-k:32+96"],
             "encoder_probes": 16,
             "encoder_repeats": 12 if paper else 6,
         }
