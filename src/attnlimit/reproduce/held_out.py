@@ -116,8 +116,8 @@ def _planned(
     model: str, text: str, tokens: int, kl: float, margin: float, per: str, probes: int, seed: int
 ) -> OutputPlan:
     ids = passage(model, text, tokens)
-    options = {"per": per, "probes": probes, "margin": margin, "seed": seed}
-    return plan_output(load_once(model), ids, kl=kl, **options)
+    loaded = load_once(model)
+    return plan_output(loaded, ids, kl=kl, per=per, probes=probes, margin=margin, seed=seed)
 
 
 def _top_k(run: Dense, error: float, guess: float, steps: int = 3) -> float:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import numpy as np
 import pandas as pd
 
 from attnlimit.models.output.allocate import Choice, Sized, allocate, cheapest_common, interpolated
 from attnlimit.models.output.heads import head_errors
-from attnlimit.models.spend.assign import Table, sampler_table
+from attnlimit.models.spend.assign import sampler_table
 from attnlimit.report.spec import FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import DRAWN, pair, panel
 from attnlimit.reproduce.rows import groups
-from attnlimit.reproduce.rules import RULES, look
+from attnlimit.reproduce.rules import RULES, ByHead, look
 from attnlimit.reproduce.thinned import Dense, dense
 from attnlimit.samplers import Threshold
 
 SAMPLED = "top-k + weighted sample"
 COMMON, BY_HEAD, BEST = "threshold, one c", "threshold, c by head", "yardstick"
+Planned: TypeAlias = dict[tuple[int, str], tuple[ByHead | None, dict[str, float]]]
+"""Samplers and their prediction by number of keys and name; the yardstick has no samplers."""
 COARSE, FINE = np.geomspace(10, 10240, 25), np.geomspace(10, 10240, 481)
 
 
@@ -49,9 +53,9 @@ class Baselines(Experiment):
             (keys, name): rule(seen, keys) for keys in shard["keys"] for name, rule in RULES.items()
         }
         planned = _plans(run, shard, {keys: rules[keys, SAMPLED] for keys in shard["keys"]}, number)
-        rows = []
-        for (keys, name), samplers in (rules | {k: s for k, (s, _) in planned.items()}).items():
-            guess = planned[keys, name][1] if (keys, name) in planned else {}
+        everything: Planned = {place: (samplers, {}) for place, samplers in rules.items()}
+        rows: list[dict[str, float | str]] = []
+        for (keys, name), (samplers, guess) in (everything | planned).items():
             if samplers is None:
                 rows.append({"asked": keys, "scheme": name, **guess})
                 continue
@@ -110,9 +114,7 @@ class Baselines(Experiment):
         return FigureSpec(self.title, panels, 2, caption)
 
 
-def _plans(
-    run: Dense, shard: Shard, sampled: dict[int, Table], seed: int
-) -> dict[tuple[int, str], tuple[dict | None, dict[str, float]]]:
+def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> Planned:
     """Our own plans at each number of keys, and predictions of all that draws."""
     network = run.model.model
     everywhere = [sampler_table(network, Threshold(float(c))) for c in COARSE]
@@ -120,7 +122,8 @@ def _plans(
     found = head_errors(
         network, run.encoded, [*everywhere, *others], run.target, shard["probes"], seed
     )
-    sized, plans = interpolated(found, COARSE, FINE), {}
+    sized = interpolated(found, COARSE, FINE)
+    plans: Planned = {}
     for index, keys in enumerate(sampled, start=len(COARSE)):
         plans[keys, SAMPLED] = (sampled[keys], _guess(found.total(index)))
 
@@ -135,7 +138,7 @@ def _plans(
     return plans
 
 
-def _plan(sized: Sized, choice: Choice) -> tuple[dict, dict[str, float]]:
+def _plan(sized: Sized, choice: Choice) -> tuple[ByHead, dict[str, float]]:
     samplers = {
         place: Threshold(float(FINE[index]))
         for place, index in np.ndenumerate(choice)

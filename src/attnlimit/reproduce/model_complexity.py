@@ -78,9 +78,9 @@ class Complexity(Experiment):
         measured = [*CASE, "measured", "measured_stderr", "measured_keys"]
         known = rows["measured"].isna()
         both = rows.loc[known, predicted].merge(rows.loc[~known, measured], on=CASE, how="outer")
-        spread = [both[name].fillna(0.0) for name in ("predicted_stderr", "measured_stderr")]
+        one, other = both["predicted_stderr"].fillna(0.0), both["measured_stderr"].fillna(0.0)
         order = [config["texts"].index(text) for text in both["text"]]
-        return both.assign(stderr=np.hypot(*spread), order=order).sort_values(
+        return both.assign(stderr=np.hypot(one, other), order=order).sort_values(
             ["order", "sampler", "n"], ignore_index=True
         )
 
@@ -141,7 +141,7 @@ class Complexity(Experiment):
 def _predicted(shard: Shard, seed: int) -> list[dict[str, float | str]]:
     ids = passage(shard["model"], shard["text"], shard["from_tokens"])
     lengths = [*shard["n"], *shard["far"]]
-    grid = np.unique(np.geomspace(16, max(lengths), 24).round().astype(int))
+    grid = np.unique(np.geomspace(16, max(lengths), 24).round()).astype(int).tolist()
     thresholds = [float(name.partition(":")[2]) for name in shard["samplers"]]
     law = output_growth(
         load_once(shard["model"]), ids, thresholds, grid, probes=shard["probes"], seed=seed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from attnlimit.models.spend.outputs import run
 from attnlimit.reproduce.thinned import Dense
 from attnlimit.samplers import Keep, Sampler, SinksAndRecent, TopK, TopP
 
-Table = Mapping[tuple[int, int], Sampler]
+ByHead: TypeAlias = Mapping[tuple[int, int], Sampler]
 
 SINKS = 4
 ROWS = 64
@@ -98,52 +99,54 @@ def look(dense: Dense) -> Attention:
     return Attention(tokens, entropy, missed, cut, share)
 
 
-Rule = Callable[[Attention, float], Table]
+Rule = Callable[[Attention, float], ByHead]
 
 
-def uniform(seen: Attention, keys: float) -> Table:
+def uniform(seen: Attention, keys: float) -> ByHead:
     """Give the same best k keys to all heads."""
     return _everywhere(seen, TopK(_size(seen, keys)))
 
 
-def half_sampled(seen: Attention, keys: float) -> Table:
+def half_sampled(seen: Attention, keys: float) -> ByHead:
     """Give the best k/2 keys, and k/2 of the rest at random with their weights corrected."""
     return _everywhere(seen, Keep(TopK(1), 1).sized(_size(seen, keys)))
 
 
-def sinks_and_recent(seen: Attention, keys: float) -> Table:
+def sinks_and_recent(seen: Attention, keys: float) -> ByHead:
     """Give the first keys and the last ones, as in StreamingLLM."""
     return _everywhere(seen, SinksAndRecent(SINKS, max(1, _size(seen, keys) - SINKS)))
 
 
-def top_p(seen: Attention, keys: float) -> Table:
+def top_p(seen: Attention, keys: float) -> ByHead:
     """Give the fewest keys that hold a share of the weight, as in Twilight."""
     read = seen.share.mean((1, 2))[::-1]  # increasing
     missing = np.exp(np.interp(keys, read, np.log(MISSING[::-1])))
     return _everywhere(seen, TopP(float(1 - missing)))
 
 
-def cut(seen: Attention, keys: float) -> Table:
+def cut(seen: Attention, keys: float) -> ByHead:
     """Give every key above one level of weight, whatever its head."""
     level = np.exp(np.interp(keys, seen.cut.mean((1, 2)), np.log(LEVELS)))
     return _everywhere(seen, Cut(float(1 / level)))
 
 
-def pyramid(seen: Attention, keys: float) -> Table:
+def pyramid(seen: Attention, keys: float) -> ByHead:
     """Give the first layers more and the last ones less, along a line, as in PyramidKV."""
     layers, heads = seen.entropy.shape
     line = np.linspace(2 - 1 / PYRAMID, 1 / PYRAMID, layers)
     return _shared(seen, keys, np.repeat(line[:, None], heads, 1))
 
 
-def by_entropy(seen: Attention, keys: float) -> Table:
+def by_entropy(seen: Attention, keys: float) -> ByHead:
     """Give a head as many keys as its weights are spread over, e^entropy, up to a factor."""
     return _shared(seen, keys, np.exp(seen.entropy))
 
 
-def greedy(seen: Attention, keys: float) -> Table:
+def greedy(seen: Attention, keys: float) -> ByHead:
     """Give the next keys to the head whose own output gains most of them."""
-    read = np.broadcast_to(seen.read(np.array(SIZES))[:, None, None], seen.missed.shape)
+    read = np.broadcast_to(
+        seen.read(np.array(SIZES, dtype=float))[:, None, None], seen.missed.shape
+    )
     known = Sized(seen.missed[..., None], np.zeros((*seen.missed.shape, 1)), read, 1.0)
     choice = allocate([known], "head", lambda one: known.mean_keys(one) >= keys)
     return {place: TopK(SIZES[int(index)]) for place, index in np.ndenumerate(choice)}
@@ -161,17 +164,17 @@ RULES: dict[str, Rule] = {
 }
 
 
-def _everywhere(seen: Attention, sampler: Sampler) -> Table:
+def _everywhere(seen: Attention, sampler: Sampler) -> ByHead:
     return dict.fromkeys(np.ndindex(*seen.entropy.shape), sampler)
 
 
 def _size(seen: Attention, keys: float) -> int:
     """Number of keys for every head at which queries read `keys` on average."""
-    sizes = np.arange(1, seen.tokens + 1)
+    sizes = np.arange(1.0, seen.tokens + 1)
     return int(sizes[np.abs(seen.read(sizes) - keys).argmin()])
 
 
-def _shared(seen: Attention, keys: float, parts: Array) -> Table:
+def _shared(seen: Attention, keys: float, parts: Array) -> ByHead:
     """Sizes in proportion to `parts`, scaled until queries read `keys` on average."""
     low, high = 0.0, seen.tokens / float(parts.min())
     for _ in range(60):
