@@ -10,7 +10,7 @@ import pandas as pd
 from attnlimit.checks import Array
 from attnlimit.models import OutputPlan, plan_output
 from attnlimit.models.load.load import load_once
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import said
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard

@@ -10,7 +10,7 @@ import pandas as pd
 from attnlimit.models.output.allocate import Choice, Sized, allocate, cheapest_common, interpolated
 from attnlimit.models.output.heads import head_errors
 from attnlimit.models.spend.assign import sampler_table
-from attnlimit.report.spec import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard

@@ -20,7 +20,7 @@ from attnlimit.models.capture.encode import encode
 from attnlimit.models.load.load import load_once
 from attnlimit.models.output.growth import output_growth
 from attnlimit.models.spend.assign import shape_of
-from attnlimit.report.spec import FigureSpec
+from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import said
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard

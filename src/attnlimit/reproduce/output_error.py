@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.models import output_errors, try_samplers
 from attnlimit.models.load.load import load_once
-from attnlimit.report.spec import FigureSpec
+from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import plus_minus, with_z
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
