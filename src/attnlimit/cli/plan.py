@@ -14,6 +14,7 @@ from attnlimit.cli.model_options import ModelOptions
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.output_plan import OutputOptions, show_output_plan
 from attnlimit.cli.show import print_json, print_table, progress_bar, say
+from attnlimit.models.heads.rounding import rounding_remarks
 
 
 def plan(
@@ -57,5 +58,7 @@ def plan(
             f"  at {factor} times the context, extrapolated: median head "
             f"{median(cheapest):.0f} of {factor * found.context} tokens"
         )
+    for remark in rounding_remarks(question.captures()[0]):
+        say(f"  {remark}")
     if written is not None:
         say(f"budget file  {written}")

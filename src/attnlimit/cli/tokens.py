@@ -9,6 +9,7 @@ import pandas as pd
 import typer
 
 from attnlimit import checks
+from attnlimit.cli.model_options import DEVICE, DTYPE
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, print_table, say
 from attnlimit.errors import BadInput
@@ -31,6 +32,8 @@ def tokens(
     ] = None,
     length: Annotated[int, typer.Option(help="Tokens of the text to read, at most.")] = 512,
     document: Annotated[int, typer.Option(help="Which document of a folder or corpus.")] = 0,
+    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random rules.")] = 0,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("tokens.html"),
     json: AsJson = False,
@@ -42,7 +45,7 @@ def tokens(
     else:
         most = checks.count(length, "--length", smallest=2)
         corpus = read_corpus(text)
-        chosen, loaded = corpus[document], load(model)
+        chosen, loaded = corpus[document], load(model, device=device, dtype=dtype)
         captured = capture(loaded, loaded.ids(chosen.text, min(most, loaded.positions or most)))
         source = f"{corpus.source}, {corpus.licence}; model {loaded.source}, {loaded.licence}"
         named, notes = (chosen.title, loaded.name), loaded.notes

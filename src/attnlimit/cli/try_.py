@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from attnlimit.cli.model_options import DEVICE, DTYPE
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, print_table, progress_bar, say
 from attnlimit.errors import BadInput
@@ -32,6 +33,8 @@ def try_(
     repeats: Annotated[int, typer.Option(help="Times the sampling is repeated.")] = 3,
     probes: Annotated[int, typer.Option(help="Backward passes of the prediction.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the sampling and of the probes.")] = 0,
+    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     json: AsJson = False,
 ) -> None:
     """Run a model on fewer keys and say what that does to its output, predicted and measured."""
@@ -39,7 +42,7 @@ def try_(
     chosen |= {str(path): OutputPlan.read(path) for path in plan or []}
     if not chosen:
         raise BadInput("Say what to try: --sampler threshold:48, or --plan FILE.")
-    question = ask(model, text, tokens=tokens, parts=1)
+    question = ask(model, text, tokens=tokens, parts=1, device=device, dtype=dtype)
     loaded, ids = question.loaded(), question.stretches[0].ids
     rows = []
     with progress_bar("ways to sample", shown=not json) as progress:

@@ -14,7 +14,7 @@ from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import Captured, CapturedLayer
 from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
 from attnlimit.models.capture.run import chosen_layers, run_layers
-from attnlimit.models.heads import curves, horizon, influence, profile
+from attnlimit.models.heads import curves, horizon, influence, profile, rounding
 from attnlimit.models.store.manifest import Manifest
 from attnlimit.models.store.read import StoredLayers
 from attnlimit.models.store.write import LayersAsFiles, WholeAlready, save
@@ -26,6 +26,7 @@ class Capture(Captured):
     horizons = horizon.horizons
     influence = influence.influence
     profile = profile.profile
+    rounding = rounding.rounding
     predict_curve = curves.predict_capture
     measure_curve = curves.measure_capture
     save = save

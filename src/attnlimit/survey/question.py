@@ -48,6 +48,8 @@ class Question:
     replicates: int
     seed: int
     stored: Stored | None = None  # where the captures are, if they are files
+    device: str = "auto"  # that the model runs on
+    dtype: str | None = None  # that it runs in; None is that of its weights
 
     @property
     def text(self) -> str:
@@ -77,14 +79,15 @@ class Question:
                 f"A capture has no model to run: give --model and --text for what needs one, "
                 f"instead of {self.stored.paths[0]}."
             )
-        return load_once(self.model, self.pickled)
+        return load_once(self.model, self.pickled, self.device, self.dtype)
 
     def captures(self) -> tuple[Capture, ...]:
         """Capture every stretch, once in a process; or open what is stored."""
         if self.stored is not None:
             return self.stored.captures()
         texts = tuple(one.ids for one in self.stretches)
-        return _captured(self.model, self.pickled, self.weights, texts, self.layers)
+        how = self.pickled, self.device, self.dtype
+        return _captured(self.model, how, self.weights, texts, self.layers)
 
     def to_config(self) -> dict[str, Any]:
         """Return the question as JSON can hold it."""
@@ -94,7 +97,8 @@ class Question:
     def from_config(cls, config: Mapping[str, Any]) -> Question:
         """Return the question that `to_config` wrote, wherever it has been since."""
         names = [one.name for one in fields(cls)]
-        config = {"stored": None, **config}  # runs before 0.2 know no files
+        later = {"stored": None, "device": "auto", "dtype": None}  # than the first runs
+        config = later | dict(config)
         missing = [name for name in names if name not in config]
         if missing:
             raise BadInput(f"it has no setting {', '.join(map(repr, missing))}")
@@ -124,6 +128,8 @@ def ask(
     replicates: int = 100,
     seed: int = 0,
     pickled: str | None = None,
+    device: str = "auto",
+    dtype: str | None = None,
 ) -> Question:
     """Ask about a model on the first `tokens` tokens of `text`, which are recorded as ids.
 
@@ -133,7 +139,7 @@ def ask(
     """
     if len({text, *others}) <= len(others):
         raise BadInput("The same text is given twice; each one counts as another text.")
-    loaded = load_once(model, pickled)
+    loaded = load_once(model, pickled, device, dtype)
     length = checks.count(tokens, "tokens", smallest=FEWEST)
     if loaded.positions is not None and length > loaded.positions:
         raise BadInput(
@@ -160,6 +166,8 @@ def ask(
         queries=QUERIES,
         replicates=checks.count(replicates, "replicates", smallest=2),
         seed=checks.count(seed, "seed", smallest=0),
+        device=device,
+        dtype=dtype,
     )
 
 
@@ -244,12 +252,12 @@ def _cut(loaded: LoadedModel, text: Stretch, length: int, parts: int) -> list[St
 @lru_cache(maxsize=1)
 def _captured(
     model: str,
-    pickled: str | None,
+    how: tuple[str | None, str, str | None],
     weights: str,
     texts: tuple[tuple[int, ...], ...],
     layers: tuple[int, ...],
 ) -> tuple[Capture, ...]:
-    loaded = load_once(model, pickled)
+    loaded = load_once(model, *how)
     if loaded.weights != weights:
         raise BadInput(
             f"The weights of {model} here have SHA-256 {loaded.weights[:12]}..., the run began "

@@ -28,11 +28,13 @@ def attend_dense(call: Call) -> Tensor:
             scale=call.scale,
             enable_gqa=call.query.shape[1] != call.key.shape[1],
         )
-    heads, length = call.query.shape[1:3]
-    step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
-    values = grouped(call.value[0], heads)
-    blocks = (call_scores(call, slice(i, i + step)) for i in range(0, length, step))
-    return torch.cat([torch.softmax(scores, -1) @ values for scores in blocks], dim=1)[None]
+    exact = call.precise()
+    heads, length = exact.query.shape[1:3]
+    step = max(1, BLOCK_SCORES // (heads * exact.key.shape[2]))
+    values = grouped(exact.value[0], heads)
+    blocks = (call_scores(exact, slice(i, i + step)) for i in range(0, length, step))
+    outputs = torch.cat([torch.softmax(scores, -1) @ values for scores in blocks], dim=1)
+    return outputs[None].to(call.query)
 
 
 def grouped(tensor: Tensor, heads: int) -> Tensor:

@@ -158,7 +158,8 @@ def _sequence(model: Any, ids: list[int], special: list[bool], places: Tensor) -
     if "attention_mask" in inspect.signature(network.base_model.forward).parameters:
         inputs["attention_mask"] = torch.ones_like(tensor)
     names = _names(tokenizer, ids)
-    return Encoded(inputs, None, names, places, torch.tensor(special), _source(model))
+    here = {name: tensor.to(network.device) for name, tensor in inputs.items()}
+    return Encoded(here, None, names, places, torch.tensor(special), _source(model))
 
 
 def _ready(model: Any, inputs: Mapping[str, Tensor]) -> Encoded:
@@ -195,6 +196,7 @@ def _ready(model: Any, inputs: Mapping[str, Tensor]) -> Encoded:
         places = places[keep]
     _check_length(len(places))
     special = torch.zeros(len(places), dtype=torch.bool)
+    ready = {name: tensor.to(network.device) for name, tensor in ready.items()}
     return Encoded(ready, keep, names, places, special, _source(model))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -43,6 +43,15 @@ class Call:
     position_bias: Tensor | None  # (1, H, n, m), added to the scores
     offset: int = 0
 
+    def precise(self) -> Call:
+        """Return the same call in this machine's memory, in single precision or better.
+
+        Samplers and laws work on it: devices lack float64, and half precision what sums need.
+        """
+        bias = None if self.position_bias is None else precise(self.position_bias)
+        query, key, value = precise(self.query), precise(self.key), precise(self.value)
+        return replace(self, query=query, key=key, value=value, position_bias=bias)
+
     @property
     def whole(self) -> bool:
         """Whether queries and keys are the same tokens, as without a cache."""
@@ -51,6 +60,12 @@ class Call:
     def places(self, rows: slice = slice(None)) -> Tensor:
         """Place of each query among the keys, (n,)."""
         return torch.arange(self.offset, self.offset + self.query.shape[2])[rows]
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """Return a tensor in this machine's memory, in single precision or better."""
+    single = tensor.float() if tensor.element_size() < 4 else tensor
+    return single.cpu()
 
 
 Attention = Callable[[Call], Tensor]
@@ -79,25 +94,30 @@ class _Session:
 
     attention: Attention
     depth: int
+    precise: bool  # whether the attention is given calls in single precision, in memory
     seen: dict[int, _Seen] = field(default_factory=dict)
     masks: int = 0
     calls: int = 0
 
 
-_MASKS_KEPT = 64
+MASK_NUMBERS = 200
+"""Masks that a session remembers; half precision tells so many whole numbers apart."""
 _session: ContextVar[_Session | None] = ContextVar("attnlimit_session", default=None)
 
 
 @contextmanager
-def attention_as(model: Any, attention: Attention) -> Iterator[_Session]:
+def attention_as(model: Any, attention: Attention, *, precise: bool = True) -> Iterator[_Session]:
     """Make `model` compute attention with `attention` inside the block, and put it back after.
+
+    Calls come in single precision in this machine's memory, wherever and however the model runs;
+    without `precise` as they are.
 
     Every sequence of a batch is a call of its own, without its padding. The session counts the
     calls of the model: one that never calls the function ran its own attention.
     """
     _register()
     before = model.config._attn_implementation
-    session = _Session(attention, int(model.config.num_hidden_layers))
+    session = _Session(attention, int(model.config.num_hidden_layers), precise)
     token = _session.set(session)
     try:
         model.set_attn_implementation(NAME)
@@ -155,15 +175,14 @@ def _mask(
     start = int(kv_offset)
     keep = None
     if attention_mask is not None:
-        keep = attention_mask.bool()[:, start : start + kv_length]
+        keep = attention_mask.bool().cpu()[:, start : start + kv_length]
         keep = torch.nn.functional.pad(keep, (0, kv_length - keep.shape[1]))
     places = torch.arange(q_length) + int(q_offset)
     rule = recognise(mask_function, places, torch.arange(kv_length) + start, batch_size)
-    session.masks += 1
+    session.masks = session.masks % MASK_NUMBERS + 1
     keep = None if keep is None or bool(keep.all()) else keep
     session.seen[session.masks] = _Seen(*rule, int(q_offset), start, keep)
-    session.seen.pop(session.masks - _MASKS_KEPT, None)
-    code = torch.full((1, 1, 1, 1), float(session.masks))
+    code = torch.full((1, 1, 1, 1), float(session.masks), device=kwargs.get("device"))
     return code.expand(batch_size, 1, q_length, kv_length)
 
 
@@ -205,10 +224,10 @@ def _attention(
         if not call.query.shape[2]:
             outputs.append(query.new_zeros(1, *query.shape[1:3], value.shape[-1]))
             continue
-        output = session.attention(call)
+        output = session.attention(call.precise() if session.precise else call).to(query)
         if queries is not None:
             padded = output.new_zeros(*output.shape[:2], query.shape[2], output.shape[-1])
-            output = padded.index_copy(2, queries, output)
+            output = padded.index_copy(2, queries.to(output.device), output)
         outputs.append(output)
     return torch.cat(outputs).transpose(1, 2).contiguous(), None
 
@@ -240,7 +259,7 @@ def _first_place(seen: _Seen, keys: Tensor | None, queries: Tensor | None) -> in
 
 
 def _picked(tensor: Tensor, places: Tensor | None, axis: int = 2) -> Tensor:
-    return tensor if places is None else tensor.index_select(axis, places)
+    return tensor if places is None else tensor.index_select(axis, places.to(tensor.device))
 
 
 def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:

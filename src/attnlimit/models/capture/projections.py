@@ -54,7 +54,7 @@ def capture_projections(
     places = positions if encoded.keep is None else positions[encoded.keep]
     mask = Mask(places)
     for number in wanted:
-        split = (found.pop((number, name))[0].unflatten(-1, (heads, -1)) for name in NAMES)
+        split = (found.pop((number, name))[0].cpu().unflatten(-1, (heads, -1)) for name in NAMES)
         q, k, v = (tensor.transpose(0, 1)[:, places] for tensor in split)
         keep(number, CapturedLayer.checked(number, q, k, v, mask, q.shape[-1] ** -0.5))
 

@@ -45,7 +45,7 @@ def run_layers(model: Any, encoded: Encoded, wanted: Sequence[int], keep: Keep) 
         if needs_projections(network):
             capture_projections(base, encoded, wanted, keep)
             return
-        with attention_as(network, attention) as session:
+        with attention_as(network, attention, precise=False) as session:
             base(**encoded.inputs, **options)
         check_calls(network, session.calls)
 

@@ -20,6 +20,7 @@ from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
 from attnlimit.files import digest
 from attnlimit.models.load import files
 from attnlimit.models.load.bundled import BUNDLED, Bundled
+from attnlimit.models.load.device import Placement, placement
 from attnlimit.models.load.read import read_model, reason_of, transformers_library
 
 HUB_ID = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)?", re.ASCII)
@@ -41,6 +42,16 @@ class LoadedModel:
     def positions(self) -> int | None:
         """Longest sequence the model takes, special tokens included; None if unlimited."""
         return max_positions(self.model)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Precision that the model runs in."""
+        return self.model.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs; its first layers, if that is on several devices."""
+        return self.model.device
 
     @property
     def causal(self) -> bool:
@@ -65,8 +76,14 @@ class LoadedModel:
         )
 
 
-def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedModel:
-    """Load a model and its tokenizer in float32, ready for `capture`.
+def load(
+    name: str | os.PathLike[str],
+    pickled: str | None = None,
+    *,
+    device: str = "auto",
+    dtype: str | torch.dtype | None = None,
+) -> LoadedModel:
+    """Load a model and its tokenizer, ready for `capture`.
 
     Parameters
     ----------
@@ -78,13 +95,20 @@ def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedMode
     pickled : str, optional
         The one file of pickled weights in a local folder that may be read all the same, such as
         "pytorch_model.bin" (or the index of several). Only tensors are taken from it.
+    device : {"auto", "cpu", "cuda", "mps", "several"}
+        Where the model runs; laws run in this machine's memory, in float64. "several" spreads a
+        model that is larger than one device (accelerate's device_map="auto").
+    dtype : str or torch.dtype, optional
+        "float32", "bfloat16", "float16" or "float64"; by default that of the weights, and a note
+        says so where it is less than float32.
     """
+    where = placement(device, dtype)
     text = os.fspath(name)
     if not text.strip():
         raise BadInput("The model's name is empty; give minilm, smollm2, a folder or a hub id.")
     if text in BUNDLED and isinstance(name, str):
         _no_pickled(pickled, text)
-        return _load_bundled(BUNDLED[text])
+        return _load_bundled(BUNDLED[text], where)
     try:
         folder = Path(text).expanduser()
         is_folder, exists = folder.is_dir(), folder.exists()
@@ -92,7 +116,7 @@ def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedMode
         reason = str(getattr(error, "strerror", None) or error).rstrip(".")
         raise BadInput(f"There is no model at {text[:200]!r}: {reason}.") from None
     if is_folder:
-        return _load_folder(folder, pickled)
+        return _load_folder(folder, pickled, where)
     if exists:
         raise BadInput(f"{text} is a file; give the folder that save_pretrained wrote.")
     looks_like_path = text.startswith((".", "/", "~")) or text.endswith("/") or "\\" in text
@@ -106,13 +130,15 @@ def load(name: str | os.PathLike[str], pickled: str | None = None) -> LoadedMode
             f"There is no model {text!r}; did you mean {close[0]}? A hub id is written owner/name."
         )
     _no_pickled(pickled, text)
-    return _load_hub(text)
+    return _load_hub(text, where)
 
 
 @lru_cache(maxsize=2)
-def load_once(name: str, pickled: str | None = None) -> LoadedModel:
+def load_once(
+    name: str, pickled: str | None = None, device: str = "auto", dtype: str | None = None
+) -> LoadedModel:
     """Load a model once in a process."""
-    return load(name, pickled)
+    return load(name, pickled, device=device, dtype=dtype)
 
 
 def _no_pickled(pickled: str | None, name: str) -> None:
@@ -144,7 +170,7 @@ def max_positions(model: Any) -> int | None:
     return int(limit) - (offset + 1 if offset is not None else 0)
 
 
-def _load_bundled(bundled: Bundled) -> LoadedModel:
+def _load_bundled(bundled: Bundled, where: Placement) -> LoadedModel:
     transformers_library()
     path = bundled.require()
     found = file_hash(path)
@@ -154,7 +180,7 @@ def _load_bundled(bundled: Bundled) -> LoadedModel:
             f"{bundled.sha256[:12]}...: reinstall {bundled.package}."
         )
     folder = path.parent if path.suffix == ".safetensors" else _converted(bundled, path)
-    model, tokenizer, problem = read_model(folder, bundled.name)
+    model, tokenizer, problem = read_model(folder, bundled.name, where)
     source, notes = f"package {bundled.package}", tuple(filter(None, (bundled.note, *problem)))
     return LoadedModel(bundled.name, model, tokenizer, found, source, bundled.licence, notes)
 
@@ -202,7 +228,7 @@ def _converted(bundled: Bundled, path: Path) -> Path:
     return folder
 
 
-def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
+def _load_folder(folder: Path, pickled: str | None, where: Placement) -> LoadedModel:
     transformers_library()
     files.check_folder(folder)
     weights, notes = sorted(folder.glob("*.safetensors")), []
@@ -219,13 +245,13 @@ def _load_folder(folder: Path, pickled: str | None) -> LoadedModel:
         )
         raise BadInput(f"{folder} has no .safetensors weights; {instead}.")
     named = weights if pickled else None
-    model, tokenizer, problem = read_model(folder, str(folder), pickled=named)
+    model, tokenizer, problem = read_model(folder, str(folder), where, pickled=named)
     hashes = "".join(file_hash(file) for file in weights)
     known, source = hashes if len(weights) == 1 else digest(hashes.encode()), f"folder {folder}"
     return LoadedModel(folder.name, model, tokenizer, known, source, notes=(*notes, *problem))
 
 
-def _load_hub(name: str) -> LoadedModel:
+def _load_hub(name: str, where: Placement) -> LoadedModel:
     transformers = transformers_library()
     online = _hub_reachable()
     try:
@@ -248,11 +274,11 @@ def _load_hub(name: str) -> LoadedModel:
             files.check_index(Path(path), (".safetensors",))
         elif path is not None:
             files.check_config(files.read_json(Path(path)), name)
-    model, tokenizer, problem = read_model(name, name, local=not online)
+    model, tokenizer, problem = read_model(name, name, where, local=not online)
     weights = hashlib.sha256()
     for key, value in sorted(model.state_dict().items()):
         weights.update(key.encode())
-        weights.update(value.contiguous().numpy().tobytes())
+        weights.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return LoadedModel(name, model, tokenizer, weights.hexdigest(), f"hub id {name}", notes=problem)
 
 

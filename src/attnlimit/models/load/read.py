@@ -9,6 +9,7 @@ import torch
 
 from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
 from attnlimit.models.load import files
+from attnlimit.models.load.device import Placement
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")
 
@@ -26,16 +27,21 @@ def transformers_library() -> Any:
 
 
 def read_model(
-    source: Path | str, name: str, local: bool = True, pickled: list[Path] | None = None
+    source: Path | str,
+    name: str,
+    where: Placement,
+    *,
+    local: bool = True,
+    pickled: list[Path] | None = None,
 ) -> tuple[Any, Any | None, tuple[str, ...]]:
-    """Return the model, its tokenizer, and a note on why there is none."""
+    """Return the model, its tokenizer, and notes on its precision and why there is none."""
     transformers = transformers_library()
     transformers.utils.logging.disable_progress_bar()
     options = {"local_files_only": local, "trust_remote_code": False}
     try:
         config = transformers.AutoConfig.from_pretrained(source, **options)
         kind = _class_for(transformers, config)
-        shared = {"config": config, "dtype": torch.float32, "output_loading_info": True}
+        shared = {"config": config, "output_loading_info": True, **where.options()}
         if pickled is None:
             model, info = kind.from_pretrained(source, use_safetensors=True, **shared, **options)
         else:
@@ -54,20 +60,29 @@ def read_model(
             f"The weights of {name} are incomplete: {len(missing)} are missing, such as "
             f"{missing[0]}."
         )
-    model.eval().requires_grad_(False)
+    model = where.put(model.eval().requires_grad_(False))
     for parameter, value in model.named_parameters():
-        if not torch.isfinite(value).all():
+        if not value.is_meta and not torch.isfinite(value).all():
             raise BadInput(
                 f"The weights of {name} contain NaN or infinite numbers, in {parameter}; "
                 "the file is damaged or training diverged."
             )
+    notes = _precision(model, where)
     if isinstance(source, Path) and not any((source / file).is_file() for file in TOKENIZER_FILES):
-        return model, None, ()  # transformers would make up an empty one that reads no word
+        return model, None, notes  # transformers would make up an empty one that reads no word
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(source, **options)
     except Exception as error:  # an image model, or a damaged file: inputs other than text work
-        return model, None, (f"no tokenizer: {reason_of(error)}",)
-    return model, tokenizer, ()
+        return model, None, (*notes, f"no tokenizer: {reason_of(error)}")
+    return model, tokenizer, notes
+
+
+def _precision(model: Any, where: Placement) -> tuple[str, ...]:
+    """Say so where a model runs in less than single precision because its weights are stored so."""
+    if where.dtype is not None or model.dtype.itemsize >= 4:
+        return ()
+    name = str(model.dtype).removeprefix("torch.")
+    return (f"runs in {name}, as its weights are stored; --dtype float32 rounds less",)
 
 
 def reason_of(error: Exception) -> str:

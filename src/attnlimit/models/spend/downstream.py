@@ -15,7 +15,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.encode import encode, unwrap
-from attnlimit.models.capture.interface import attention_as
+from attnlimit.models.capture.interface import attention_as, precise
 from attnlimit.models.load.corpus import Corpus
 from attnlimit.models.spend.spend import spend
 from attnlimit.samplers import Sampler
@@ -42,7 +42,7 @@ def embed(
             else:
                 context = spend(model, sampler, seed=seed + index)
             with context:
-                hidden = network.base_model(**encoded.inputs).last_hidden_state[0]
+                hidden = precise(network.base_model(**encoded.inputs).last_hidden_state[0])
             pooled = hidden.mean(0)
             rows.append((pooled / pooled.norm()).double().numpy())
     if not rows:

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from attnlimit.models.capture.encode import Encoded
+from attnlimit.models.capture.interface import precise
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +34,16 @@ def run(network: Any, encoded: Encoded) -> Outputs:
     """Run a model once on a sequence, without a cache."""
     cache = {"use_cache": False} if getattr(network.config, "use_cache", None) else {}
     if not predicts_tokens(network):
-        hidden = network.base_model(**encoded.inputs, **cache).last_hidden_state[0]
+        hidden = precise(network.base_model(**encoded.inputs, **cache).last_hidden_state[0])
         return Outputs(hidden if encoded.keep is None else hidden[encoded.keep], None)
     states: list[Tensor] = []
 
     def keep_hidden(module: Any, inputs: Any, output: Any) -> None:
-        states.append(output.last_hidden_state[0])
+        states.append(precise(output.last_hidden_state[0]))
 
     handle = network.base_model.register_forward_hook(keep_hidden)
     try:
-        logits = network(**encoded.inputs, **cache).logits[0]
+        logits = precise(network(**encoded.inputs, **cache).logits[0])
     finally:
         handle.remove()
     if encoded.keep is None:

@@ -123,7 +123,7 @@ def _distances(dense: Outputs, thin: Outputs, encoded: Encoded) -> dict[str, flo
     }
     if dense.logits is None or thin.logits is None:
         return found
-    ids = encoded.inputs["input_ids"][0]
+    ids = encoded.inputs["input_ids"][0].cpu()
     ids = ids if encoded.keep is None else ids[encoded.keep]
     centred = [logits - logits.mean(-1, keepdim=True) for logits in (dense.logits, thin.logits)]
     first, second = (torch.log_softmax(logits, -1) for logits in (dense.logits, thin.logits))
