@@ -11,8 +11,15 @@ from attnlimit.models.load.corpora import read_corpus
 from attnlimit.models.load.corpus import Corpus, Document
 from attnlimit.models.load.load import LoadedModel, load
 from attnlimit.models.output.error import OutputError, output_error, output_errors
+from attnlimit.models.output.eviction import EvictionError, eviction_error, eviction_errors
 from attnlimit.models.output.plan import plan_output
 from attnlimit.models.output.planned import OutputPlan
+from attnlimit.models.spend.evict.evict import Evict
+from attnlimit.models.spend.evict.expected import ExpectedAttention
+from attnlimit.models.spend.evict.snapkv import SnapKV
+from attnlimit.models.spend.evict.streaming import StreamingLLM
+from attnlimit.models.spend.evict.tova import Tova
+from attnlimit.models.spend.evict.try_evict import EvictionTrial, try_evict
 from attnlimit.models.spend.spend import Spent, spend
 from attnlimit.models.spend.try_samplers import Trial, try_samplers
 
@@ -22,15 +29,24 @@ __all__ = [
     "Corpus",
     "DeltaCurves",
     "Document",
+    "Evict",
+    "EvictionError",
+    "EvictionTrial",
+    "ExpectedAttention",
     "LoadedModel",
     "OutputError",
     "OutputPlan",
+    "SnapKV",
     "Spent",
+    "StreamingLLM",
+    "Tova",
     "Trial",
     "addresses",
     "capture",
     "capture_windows",
     "delta_curves",
+    "eviction_error",
+    "eviction_errors",
     "from_arrays",
     "load",
     "measure_capture",
@@ -41,6 +57,7 @@ __all__ = [
     "predict_capture",
     "read_corpus",
     "spend",
+    "try_evict",
     "try_samplers",
     "wikipedia",
 ]

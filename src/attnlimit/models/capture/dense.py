@@ -17,7 +17,8 @@ BLOCK_SCORES = 1 << 24
 
 def attend_dense(call: Call) -> Tensor:
     """Outputs (1, H, n, d_v) of a layer, as the model itself computes them."""
-    plain = call.softcap is None and call.position_bias is None and call.mask.fused
+    plain = call.softcap is None and call.position_bias is None and call.added is None
+    plain = plain and call.mask.fused
     last = call.query.shape[2] == 1 and call.offset == call.key.shape[2] - 1
     if plain and (call.mask.full or call.whole or last):
         return scaled_dot_product_attention(
@@ -60,5 +61,7 @@ def _of_products(call: Call, rows: slice, scores: Tensor) -> Tensor:
         scores = call.softcap * torch.tanh(scores / call.softcap)
     if call.position_bias is not None:
         scores = scores + call.position_bias[0, :, rows]
+    if call.added is not None:
+        scores = scores + grouped(call.added[0], heads)[:, None]
     visible = call.mask.visible(call.places(rows))
     return scores.masked_fill(~visible, -torch.inf)

@@ -14,6 +14,7 @@ from torch import Tensor
 from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.models.capture.masks import Mask
 from attnlimit.models.capture.recognise import recognise
+from attnlimit.models.capture.slots import Slots, slots_of
 from attnlimit.models.load.load import transformers_library
 
 NAME = "attnlimit"
@@ -42,6 +43,8 @@ class Call:
     softcap: float | None
     position_bias: Tensor | None  # (1, H, n, m), added to the scores
     offset: int = 0
+    row: int = 0  # of the sequence in its batch
+    added: Tensor | None = None  # (1, H_kv, m), to a key's scores by a cut cache; -inf: no key
 
     def precise(self) -> Call:
         """Return the same call in this machine's memory, in single precision or better.
@@ -202,6 +205,9 @@ def _attention(
     layer = session.calls % session.depth
     session.calls += 1
     bias = kwargs.get("position_bias")
+    slots = slots_of(key)
+    if slots is not None:
+        seen = _among_slots(seen, slots, query.shape[2], bias is None)
     outputs = []
     for row in range(len(query)):
         one = slice(row, row + 1)
@@ -220,6 +226,8 @@ def _attention(
             softcap=kwargs.get("softcap"),
             position_bias=added,
             offset=_first_place(seen, keys, queries),
+            row=row,
+            added=None if slots is None else _picked(slots.added[one], keys),
         )
         if not call.query.shape[2]:
             outputs.append(query.new_zeros(1, *query.shape[1:3], value.shape[-1]))
@@ -230,6 +238,18 @@ def _attention(
             output = padded.index_copy(2, queries.to(output.device), output)
         outputs.append(output)
     return torch.cat(outputs).transpose(1, 2).contiguous(), None
+
+
+def _among_slots(seen: _Seen, slots: Slots, queries: int, plain: bool) -> _Seen:
+    """What is seen of a cut cache, by its slots instead of by positions."""
+    if not (seen.causal and seen.window is None and plain):
+        raise BadInput("A cut cache needs plain causal attention, without windows or biases.")
+    full = (slots.added > -torch.inf).any(1)  # (B, m)
+    if seen.keep is not None:
+        end = seen.offset + queries
+        full[:, full.shape[1] - slots.fresh :] = seen.keep[:, end - slots.fresh : end]
+    keep = None if bool(full.all()) else full
+    return replace(seen, offset=full.shape[1] - queries, start=0, keep=keep)
 
 
 def _kept_places(

@@ -1,0 +1,1 @@
+"""A cache that stays small: which keys are dropped for good, and what the others make up."""

@@ -1,0 +1,284 @@
+"""A cache that stays small: draws keep their chances, kept keys stand for all, memory is freed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+from attnlimit.errors import BadInput  # noqa: E402
+from attnlimit.models import (  # noqa: E402
+    Evict,
+    ExpectedAttention,
+    SnapKV,
+    StreamingLLM,
+    Tova,
+    spend,
+    try_evict,
+)
+from attnlimit.models.spend.evict.chances import chances, systematic  # noqa: E402
+from attnlimit.samplers import Threshold, TopK  # noqa: E402
+
+VOCABULARY = 99
+SHAPE = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 48,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": None,
+}
+RULES = (
+    Evict(0.5, 8, again=4, recent=4),
+    Evict(0.5, 8, again=4, recent=4, sizes="equal"),
+    SnapKV(0.5, 8),
+    Tova(0.5),
+    ExpectedAttention(0.5),
+    StreamingLLM(0.5),
+)
+
+
+def build(config=None):
+    torch.manual_seed(3)
+    found = transformers.LlamaConfig(**SHAPE) if config is None else config
+    model = transformers.AutoModelForCausalLM.from_config(found)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.3)
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build()
+
+
+def prompts(lengths):
+    generator = torch.Generator().manual_seed(5)
+    texts = [torch.randint(3, VOCABULARY, (n,), generator=generator) for n in lengths]
+    longest = max(lengths)
+    ids = torch.zeros(len(texts), longest, dtype=torch.long)
+    for row, text in enumerate(texts):
+        ids[row, longest - len(text) :] = text
+    return texts, {"input_ids": ids, "attention_mask": (ids > 0).long()}
+
+
+def generate(model, inputs, rule=None, seed=0, samplers=None, **options):
+    options = {"max_new_tokens": 10, "do_sample": False} | options
+    torch.manual_seed(9)
+    if rule is None:
+        return model.generate(**inputs, **options)
+    with spend(model, *([rule] if samplers is None else [samplers]), seed=seed,
+               evict=None if samplers is None else rule):  # fmt: skip
+        return model.generate(**inputs, **options)
+
+
+def cut_cache(model, rule, tokens, seed=0, steps=()):
+    """The cache after a pass over `tokens` tokens and passes of `steps` more."""
+    (text,), _ = prompts((tokens + sum(steps),))
+    cache, start = None, 0
+    with torch.no_grad(), spend(model, rule, seed=seed):
+        for size in (tokens, *steps):
+            cache = model(text[None, start : start + size], past_key_values=cache).past_key_values
+            start += size
+    return cache
+
+
+def some_weights():
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.rand(5, 40, generator=generator) ** 4
+    sure = torch.zeros(5, 40, dtype=torch.bool)
+    sure[:, :3] = True
+    return weights, sure
+
+
+@pytest.mark.parametrize("size", [3, 4, 10, 39, 40, 50])
+def test_chances_add_up_to_the_number_kept(size):
+    weights, sure = some_weights()
+    chance = chances(weights, torch.full((5,), size), sure)
+    torch.testing.assert_close(chance.sum(-1), torch.full((5,), min(40.0, size)).double())
+    assert (chance[sure] == 1).all()
+    assert (chance <= 1).all()
+    free = (chance < 1) & (chance > 0)
+    ratio = chance / weights.double()
+    for row in range(5):
+        if free[row].any():
+            factor = ratio[row][free[row]]
+            torch.testing.assert_close(factor, factor[:1].expand_as(factor))
+            # Certain keys are those for which c w would reach one.
+            certain = ~free[row] & ~sure[row]
+            assert (weights[row][certain].double() * factor[0] >= 1 - 1e-9).all()
+
+
+def test_systematic_draws_keep_a_fixed_number_with_exact_chances():
+    weights, sure = some_weights()
+    chance = chances(weights, torch.full((5,), 10), sure)
+    starts = (torch.arange(4000) + 0.5) / 4000
+    drawn = torch.stack([systematic(chance, start.expand(5)) for start in starts])
+    assert (drawn.sum(-1) == 10).all()
+    torch.testing.assert_close(drawn.double().mean(0), chance, atol=5e-4, rtol=0)
+
+
+def test_kept_keys_stand_for_all_in_the_sums_of_the_softmax():
+    """Numerator and denominator of attention are unbiased, over all starts of the draw."""
+    weights, sure = some_weights()
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(5, 40, generator=generator).double()
+    values = torch.randn(5, 40, 3, generator=generator).double()
+    chance = chances(weights + 0.1, torch.full((5,), 12), sure)
+    starts = (torch.arange(4000) + 0.5) / 4000
+    drawn = torch.stack([systematic(chance, start.expand(5)) for start in starts])
+    mass = torch.exp(scores - torch.log(chance)) * drawn
+    torch.testing.assert_close(mass.sum(-1).mean(0), scores.exp().sum(-1), rtol=2e-3, atol=0)
+    sums = (mass[..., None] * values).sum(-2).mean(0)
+    expected = (scores.exp()[..., None] * values).sum(-2)
+    torch.testing.assert_close(sums, expected, rtol=0, atol=5e-3 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"do_sample": True}, {"num_beams": 2}, {"prefill_chunk_size": 16}],
+    ids=str,
+)
+def test_everything_kept_is_the_full_cache(model, options):
+    _, inputs = prompts((30, 40))
+    dense = generate(model, inputs, **options)
+    assert torch.equal(generate(model, inputs, Evict(1.0), **options), dense)
+    nearly = Evict(0.99, again=4, recent=64)  # cut, and nothing is dropped
+    assert torch.equal(generate(model, inputs, nearly, **options), dense)
+    assert torch.equal(generate(model, inputs, nearly, samplers=TopK(99), **options), dense)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.name} {rule.common}")
+def test_a_sequence_gives_its_own_result_in_a_padded_batch(model, rule):
+    texts, inputs = prompts((30, 44, 37))
+    together = generate(model, inputs, rule)
+    for row, text in enumerate(texts):
+        one = {"input_ids": text[None], "attention_mask": torch.ones(1, len(text)).long()}
+        assert torch.equal(generate(model, one, rule)[0], together[row, 44 - len(text) :])
+
+
+def test_chunks_and_single_steps_read_the_same_cut_cache(model):
+    (text,), _ = prompts((50,))
+    rule = Evict(0.4, 8, again=None, recent=4)
+    with torch.no_grad(), spend(model, rule):
+        first = model(text[None, :40], use_cache=True)
+        chunk = model(text[None, 40:], past_key_values=first.past_key_values).logits
+    with torch.no_grad(), spend(model, rule):
+        cache = model(text[None, :40], use_cache=True).past_key_values
+        steps = [
+            model(text[None, place : place + 1], past_key_values=cache).logits
+            for place in range(40, 50)
+        ]
+    assert cache.get_seq_length() == 50
+    torch.testing.assert_close(torch.cat(steps, dim=1), chunk, atol=1e-4, rtol=1e-4)
+
+
+def test_memory_is_freed_and_heads_keep_their_own_keys(model):
+    cache = cut_cache(model, Evict(0.25, 8, again=None, recent=4), 80)
+    held = sum(layer.bytes for layer in cache.layers)
+    dense = sum(layer.dense_bytes for layer in cache.layers)
+    assert dense == 3 * 2 * 80 * 16 * 4
+    per_key = 16 * 4 + 8  # key and value, what is added to its score, its position
+    assert held == 3 * 2 * 20 * per_key
+    sizes = {len(one.added) for layer in cache.layers for one in layer.kept[0]}
+    assert len(sizes) > 1
+    for layer in cache.layers:
+        for one in layer.kept[0]:
+            assert set(range(4)) | set(range(76, 80)) <= set(one.positions.tolist())
+    with spend(model, Evict(0.25, 8, recent=4)) as spent:
+        model.generate(torch.arange(3, 83)[None], max_new_tokens=2, do_sample=False)
+    assert spent.cache_bytes < 0.35 * spent.dense_bytes
+    assert "MB" in str(spent)
+
+
+def test_cutting_again_multiplies_chances(model):
+    """Draws so far do not depend on what comes, so corrections of survivors only grow."""
+    rule = Evict(0.5, 8, again=8, recent=4)
+    once = cut_cache(model, rule, 40)
+    twice = cut_cache(model, rule, 40, steps=(8, 9))
+    assert {layer.get_seq_length() for layer in twice.layers} == {57}
+    grown = 0
+    for before, after in zip(once.layers, twice.layers, strict=True):
+        for old, new in zip(before.kept[0], after.kept[0], strict=True):
+            added = dict(zip(old.positions.tolist(), old.added.tolist(), strict=True))
+            survivors = [p for p in new.positions.tolist() if p < 40]
+            assert set(survivors) <= set(added)
+            for place, value in zip(new.positions.tolist(), new.added.tolist(), strict=True):
+                if place < 40:
+                    assert value >= added[place] - 1e-6
+                    grown += value > added[place] + 1e-6
+    assert grown > 0
+    kept = sum(len(one.added) for layer in twice.layers for one in layer.kept[0])
+    assert kept == 3 * 2 * int(0.5 * 57)
+
+
+def test_a_seed_gives_the_same_text_and_another_seed_another(model):
+    _, inputs = prompts((60,))
+    rule = Evict(0.2, 8, recent=4)
+    texts = [generate(model, inputs, rule, seed) for seed in (1, 1, 2)]
+    assert torch.equal(texts[0], texts[1])
+    assert not torch.equal(texts[0], texts[2])
+    reads = generate(model, inputs, rule, 1, samplers=Threshold(6))
+    assert torch.equal(reads, generate(model, inputs, rule, 1, samplers=Threshold(6)))
+
+
+def test_rules_are_tried_beside_the_full_cache(model):
+    (text,), _ = prompts((60,))
+    rules = {
+        "all": Evict(0.999, recent=64),
+        "half": Evict(0.5, 8, recent=4),
+        "snap": SnapKV(0.5, 8),
+    }
+    found = try_evict(model, text.tolist(), rules, prompt=48, repeats=2)
+    assert found["all"].kl < 1e-6 < found["half"].kl
+    assert found["half"].stderr > 0
+    assert found["snap"].stderr != found["snap"].stderr
+    assert found["half"].cache_bytes < found["half"].dense_bytes
+    assert "KL" in str(found["half"])
+    with pytest.raises(BadInput, match="prompt must leave two"):
+        try_evict(model, text.tolist(), rules, prompt=60)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Evict(0.0), "keep is the share"),
+        (lambda: Evict(1.5), "keep is the share"),
+        (lambda: Evict(0.5, 0), "observe"),
+        (lambda: Evict(0.5, again=0), "again"),
+        (lambda: Evict(0.5, sizes="mine"), "sizes"),
+        (lambda: SnapKV(-1), "keep is the share"),
+    ],
+)
+def test_bad_sizes_are_refused(make, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        make()
+
+
+def test_models_whose_cache_cannot_be_cut_are_refused():
+    bert = transformers.BertModel(
+        transformers.BertConfig(
+            hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+        )
+    ).eval()
+    with pytest.raises(BadInput, match="no cache to cut"), spend(bert, Evict()):
+        pass
+    windowed = build(transformers.MistralConfig(**SHAPE, sliding_window=6))
+    with pytest.raises(BadInput, match="sliding"), spend(windowed, Evict(0.5, 8, recent=4)):
+        windowed.generate(torch.arange(3, 30)[None], max_new_tokens=2)
+
+
+def test_learned_positions_are_cut_too():
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, pad_token_id=0, eos_token_id=None
+    )
+    model = build(config)
+    _, inputs = prompts((30,))
+    assert torch.equal(generate(model, inputs, Evict(0.99, recent=64)), generate(model, inputs))
+    generate(model, inputs, Evict(0.5, 8, recent=4))
