@@ -12,7 +12,14 @@ from attnlimit.cli.model_options import DEVICE, DTYPE
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, print_table, progress_bar, say
 from attnlimit.errors import BadInput
-from attnlimit.models import OutputPlan, output_errors, try_samplers
+from attnlimit.models import (
+    Evict,
+    OutputPlan,
+    eviction_errors,
+    output_errors,
+    try_evict,
+    try_samplers,
+)
 from attnlimit.samplers.spec import parse_sampler
 from attnlimit.survey import ask
 
@@ -30,6 +37,10 @@ def try_(
     plan: Annotated[
         list[Path] | None, typer.Option(help="A plan written by plan --kl; may be repeated.")
     ] = None,
+    evict: Annotated[
+        list[float] | None,
+        typer.Option(help="Share of keys the cache keeps after half of the text; may be repeated."),
+    ] = None,
     repeats: Annotated[int, typer.Option(help="Times the sampling is repeated.")] = 3,
     probes: Annotated[int, typer.Option(help="Backward passes of the prediction.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the sampling and of the probes.")] = 0,
@@ -40,10 +51,13 @@ def try_(
     """Run a model on fewer keys and say what that does to its output, predicted and measured."""
     chosen: dict[str, Any] = {one: parse_sampler(one) for one in sampler or []}
     chosen |= {str(path): OutputPlan.read(path) for path in plan or []}
-    if not chosen:
-        raise BadInput("Say what to try: --sampler threshold:48, or --plan FILE.")
+    if bool(chosen) == bool(evict):
+        raise BadInput("Say what to try: --sampler threshold:48 or --plan FILE; or --evict 0.25.")
     question = ask(model, text, tokens=tokens, parts=1, device=device, dtype=dtype)
     loaded, ids = question.loaded(), question.stretches[0].ids
+    if evict:
+        _try_evict(loaded, ids, evict, repeats, probes, seed, f"{model} on {text}", json)
+        return
     rows = []
     with progress_bar("ways to sample", shown=not json) as progress:
         predicted = output_errors(loaded, ids, chosen, probes=probes, seed=seed)
@@ -68,6 +82,43 @@ def try_(
     for guess in predicted.values():
         if guess.doubt:
             say(f"{guess.sampler}: {guess.doubt}")
+
+
+def _try_evict(
+    loaded: Any,
+    ids: Any,
+    shares: list[float],
+    repeats: int,
+    probes: int,
+    seed: int,
+    title: str,
+    json: bool,
+) -> None:
+    """Cut the cache after the first half, and say what that does to the second."""
+    rules = {f"{share:g}": Evict(share) for share in shares}
+    with progress_bar("predicted, then measured", shown=not json) as progress:
+        predicted = eviction_errors(loaded, ids, rules, probes=probes, seed=seed)
+        progress(1, 2)
+        prompt = len(ids) // 2
+        found = try_evict(loaded, ids, rules, prompt=prompt, repeats=repeats, seed=seed)
+        progress(2, 2)
+    rows = [
+        {
+            "keep": rules[name].keep,
+            "kl predicted": predicted[name].kl,
+            "trusted": predicted[name].trusted,
+            "kl measured": one.kl,
+            "stderr": one.stderr,
+            "same top token": one.top1,
+            "cache MB": one.cache_bytes / 1e6,
+            "full MB": one.dense_bytes / 1e6,
+        }
+        for name, one in found.items()
+    ]
+    if json:
+        print_json({"prompt": prompt, "after": len(ids) - prompt, "tried": rows})
+        return
+    print_table(pd.DataFrame(rows), f"{title}, {len(ids)} tokens, cache cut after {prompt}")
 
 
 def _measured(found: Any) -> dict[str, Any]:

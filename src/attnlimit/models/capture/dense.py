@@ -62,6 +62,6 @@ def _of_products(call: Call, rows: slice, scores: Tensor) -> Tensor:
     if call.position_bias is not None:
         scores = scores + call.position_bias[0, :, rows]
     if call.added is not None:
-        scores = scores + grouped(call.added[0], heads)[:, None]
+        scores = scores + grouped(call.added[0], call.query.shape[1])[:, None]
     visible = call.mask.visible(call.places(rows))
     return scores.masked_fill(~visible, -torch.inf)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
+from attnlimit.errors import BadInput
 from attnlimit.models.capture.dense import (
     BLOCK_SCORES,
     attend_dense,
@@ -92,8 +93,13 @@ def spend(
         How many keys were read, so far, and how much memory a cut cache holds.
     """
     network, _ = unwrap(model)
-    rule = samplers if isinstance(samplers, Eviction) else evict
-    table = _everything(network) if rule is samplers else sampler_table(network, samplers)
+    if isinstance(samplers, Eviction):
+        if evict is not None:
+            raise BadInput("There are two rules for the cache; give one Evict.")
+        rule: Eviction | None = samplers
+        table = _everything(network)
+    else:
+        rule, table = evict, sampler_table(network, samplers)
     root = checks.count(seed, "seed", smallest=0)
     spent = Spent()
     cutter = None if rule is None else Cutter(network, rule)

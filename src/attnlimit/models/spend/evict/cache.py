@@ -36,6 +36,9 @@ class CutLayer(DynamicLayer):
     length, so that positions and masks of tokens to come are right.
     """
 
+    keys: Tensor
+    values: Tensor
+
     def __init__(
         self,
         kept: list[list[Kept]],

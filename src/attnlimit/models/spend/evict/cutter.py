@@ -103,7 +103,7 @@ def drawn(
     seed: int | Sequence[int],
 ) -> None:
     """Draw which keys stay, and put the layers that hold them into the cache."""
-    added = []
+    added: list[Tensor | None] = []
     for chance in chances:
         if chance is None:
             added.append(None)

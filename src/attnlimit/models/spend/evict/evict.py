@@ -89,7 +89,7 @@ class Evict(Eviction):
             for part in parts
             if len(part)
         ]
-        return _shrunk(sum(laws) / len(laws), watched.here, _trust(watched, *parts)).sqrt()
+        return _shrunk(torch.stack(laws).mean(0), watched.here, _trust(watched, *parts)).sqrt()
 
 
 def _shrunk(squared: Tensor, here: Tensor, share: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ def turn_of(network: Any) -> Turn:
     rotary = getattr(base, "rotary_emb", None)
     if rotary is None:
         return lambda query, steps: query
-    apply = getattr(sys.modules[type(base).__module__], "apply_rotary_pos_emb", None)
+    apply: Any = getattr(sys.modules[type(base).__module__], "apply_rotary_pos_emb", None)
     kind = getattr(rotary, "rope_type", "default")
 
     def turn(query: Tensor, steps: Tensor) -> Tensor:
@@ -55,11 +55,14 @@ def _turns(turn: Turn, config: Any) -> bool:
         both = turn(query, 2 * steps)
     except (RuntimeError, TypeError, ValueError):
         return False
-    near = {"atol": 1e-4, "rtol": 1e-4}
     return (
         once.shape == query.shape
-        and torch.allclose(once[:, 0], query[:, 0], **near)
-        and torch.allclose(twice, both, **near)
-        and torch.allclose(once.norm(dim=-1), query.norm(dim=-1), **near)
-        and not torch.allclose(once[:, 1], query[:, 1], **near)
+        and _near(once[:, 0], query[:, 0])
+        and _near(twice, both)
+        and _near(once.norm(dim=-1), query.norm(dim=-1))
+        and not _near(once[:, 1], query[:, 1])
     )
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, atol=1e-4, rtol=1e-4)

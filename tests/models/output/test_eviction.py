@@ -1,0 +1,65 @@
+"""The KL after a cut, predicted before it: held to cuts that were made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+transformers = pytest.importorskip("transformers")
+
+from attnlimit.errors import BadInput  # noqa: E402
+from attnlimit.models import Evict, SnapKV, eviction_error, eviction_errors, try_evict  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(3)
+    config = transformers.LlamaConfig(
+        vocab_size=61,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        intermediate_size=48,
+    )
+    found = transformers.AutoModelForCausalLM.from_config(config)
+    with torch.no_grad():
+        for parameter in found.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.2)
+    return found.eval()
+
+
+@pytest.fixture(scope="module")
+def ids():
+    return torch.randint(3, 61, (72,), generator=torch.Generator().manual_seed(5)).tolist()
+
+
+def test_predicted_is_what_cuts_do(model, ids):
+    rules = {str(keep): Evict(keep, 8, recent=4) for keep in (0.8, 0.5)}
+    predicted = eviction_errors(model, ids, rules, prompt=48, probes=48)
+    measured = try_evict(model, ids, rules, prompt=48, repeats=24)
+    for name, guess in predicted.items():
+        found = measured[name]
+        error = np.hypot(found.stderr, guess.stderr)
+        assert abs(guess.kl - found.kl) <= 4 * error + 0.15 * found.kl
+        assert guess.contributions.sum() == pytest.approx(guess.kl)
+        assert guess.kept.sum() == pytest.approx(2 * 2 * rules[name].size(48))
+        assert len(guess.to_frame()) == 4
+    assert predicted["0.8"].kl < predicted["0.5"].kl
+
+
+def test_half_of_the_text_stands_in_for_what_comes(model, ids):
+    found = eviction_error(model, ids, Evict(0.5, 8, recent=4), probes=2)
+    assert (found.prompt, found.after) == (36, 36)
+    assert "predicted over 36 tokens" in str(found)
+
+
+def test_what_cannot_be_predicted_is_refused(model, ids):
+    with pytest.raises(BadInput, match="draws nothing"):
+        eviction_error(model, ids, SnapKV(0.5))
+    with pytest.raises(BadInput, match="must be shorter"):
+        eviction_error(model, ids, Evict(0.5), prompt=72)
+    with pytest.raises(BadInput, match="rules by name"):
+        eviction_errors(model, ids, {})
