@@ -7,6 +7,7 @@ sqrt(n) (m_n - m) tend to N(0, Cov psi); see docs/theory/moments.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -47,12 +48,12 @@ class WhitenedHead:
             values=head.V @ root,
         )
 
-    @property
+    @cached_property
     def metric(self) -> Array:
         """values' values: |values u|^2 = u' metric u."""
         return self.values.T @ self.values
 
-    @property
+    @cached_property
     def tilt_cov(self) -> Array:
         """Covariance of the tilt b(z) over queries: B'B."""
         return self.B.T @ self.B

@@ -61,13 +61,13 @@ SCORE_STEP = 0.27
 trapezoid rule errs by exp(-pi^2 / SCORE_STEP), below 1e-15."""
 
 
-def standard_normal_grid(score_std: float) -> tuple[Array, Array]:
+def standard_normal_grid(score_std: float, step: float | None = None) -> tuple[Array, Array]:
     """Trapezoid nodes and weights for g ~ N(0,1) that resolve exp(-t exp(score_std g)).
 
     The top end covers the tilts by e^s and e^{2s} (g near score_std and twice that) as far as
     10^15 draws can reach: P(g > 15) < 1e-50.
     """
-    step = min(0.4, SCORE_STEP / max(score_std, 1e-300))
+    step = step or min(0.4, SCORE_STEP / max(score_std, 1e-300))
     top = min(2 * score_std + 10.0, 15.0)
     g = np.arange(-10.0, top + step, step)
     return g, step * np.exp(-(g**2) / 2) / np.sqrt(2 * np.pi)

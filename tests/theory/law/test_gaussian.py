@@ -5,6 +5,8 @@ from hypothesis import strategies as st
 
 import attnlimit as al
 from attnlimit.theory.law.gaussian import gaussian_table
+from attnlimit.theory.law.quadrature import tabulate
+from attnlimit.tokens.score_law import standard_normal_grid
 
 CASES = [  # sigma, n, bias, mse, participation: an independent implementation's values
     (1.0, 100, -0.02553848, 0.046588381, 0.02553848),
@@ -35,8 +37,18 @@ def test_reference_file(reference):
 def test_attention_is_its_limit_shrunk_by_the_participation(sigma, n):
     """E Gamma_n = (1 - E sum p_i^2) sigma, from the bias integral itself."""
     table = gaussian_table(sigma, np.array([n]))
-    once, _ = table.meeting(n)
+    (once,), _ = table.meeting(np.array([n]))
     assert abs(table.linear[:, 0] @ once + sigma * (table.square @ once)) < 1e-10 * max(sigma, 1)
+
+
+@pytest.mark.parametrize("sigma", [0.625, 2.0, 30.0])
+def test_evenly_spaced_scores_give_what_any_nodes_give(sigma):
+    n = np.array([2, 50, 10**6, 10**12])
+    g, weight = standard_normal_grid(sigma)
+    centred = (g - sigma)[:, None]
+    any_nodes = tabulate(sigma * g, weight / weight.sum(), centred, centred**2, n)
+    (once, _), even = any_nodes.meeting(n), al.gaussian_law(sigma, n)
+    np.testing.assert_allclose(even.participation, once @ any_nodes.square, rtol=1e-11)
 
 
 @settings(max_examples=40, deadline=None)

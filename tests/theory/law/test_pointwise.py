@@ -166,7 +166,7 @@ def test_a_table_that_misses_its_normalisation_raises():
     score, weight = np.array([0.0, 1.0]), np.array([0.5, 0.4])  # weights that lost some mass
     table = tabulate(score, weight, np.zeros((2, 0)), np.zeros((2, 0)), np.array([5]))
     with pytest.raises(al.NotConverged, match="sum to"):
-        table.meeting(5)
+        table.meeting(np.array([5]))
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,8 @@ def average_pointwise_error(
 ) -> tuple[Array, Array]:
     """E|Gamma_n(x) - Gamma(x)|^2 over x ~ tokens, and the error of the average over queries."""
     if isinstance(tokens.form, GaussianForm):
-        halves = [_gaussian(WhitenedHead.of(head, tokens), n, seed) for seed in (0, 1)]
-        return (halves[0] + halves[1]) / 2, np.abs(halves[0] - halves[1]) / 2
+        first, second = _gaussian_halves(WhitenedHead.of(head, tokens), n)
+        return (first + second) / 2, np.abs(first - second) / 2
     return average_over_queries(tokens, lambda x: pointwise_error(head, tokens, x, n).mse)
 
 
@@ -53,19 +53,21 @@ def average_over_queries(tokens: Tokens, at: Callable[[Array], Array]) -> tuple[
     return average, spread if len(rows) < count else np.zeros_like(average)
 
 
-def _gaussian(white: WhitenedHead, n: NDArray[np.int64], seed: int) -> Array:
-    """f |V S^1/2 e|^2 + p (tr VSV' - |V S^1/2 e|^2) over queries, f and p splines in sigma."""
+def _gaussian_halves(white: WhitenedHead, n: NDArray[np.int64]) -> list[Array]:
+    """f |V S^1/2 e|^2 + p (tr VSV' - |V S^1/2 e|^2) over two sets of queries.
+
+    f and p are splines in sigma.
+    """
     count = int(np.clip(2 ** int(np.log2(_NUMBERS / len(white.B))), 512, _QUERIES))
-    tilts = white.tilts(normal_rule(len(white.B), count, seed))
-    sigma = np.linalg.norm(tilts, axis=1)
-    gain = ((tilts @ white.metric) * tilts).sum(axis=1) / np.maximum(sigma, 1e-300) ** 2
+    tilts = np.stack([white.tilts(normal_rule(len(white.B), count, seed)) for seed in (0, 1)])
+    sigma = np.linalg.norm(tilts, axis=2)
+    gain = ((tilts @ white.metric) * tilts).sum(axis=2) / np.maximum(sigma, 1e-300) ** 2
     total = float(np.trace(white.metric))
     top = min(float(sigma.max()), MAX_SIGMA)
     if top == 0:
-        return total / n.astype(np.float64)
+        return [total / n.astype(np.float64)] * 2
     knots = np.linspace(0, top, _KNOTS)
     law = gaussian_law(knots[:, None], n)
-    at = np.minimum(sigma, top)
-    along = np.exp(CubicSpline(knots, np.log(law.mse))(at))
-    across = np.exp(CubicSpline(knots, np.log(law.participation))(at))
-    return np.asarray((gain[:, None] * along + (total - gain)[:, None] * across).mean(axis=0))
+    logs = np.log(np.concatenate([law.mse, law.participation], axis=1))
+    along, across = np.split(np.exp(CubicSpline(knots, logs)(np.minimum(sigma, top))), 2, axis=2)
+    return list((gain[..., None] * along + (total - gain)[..., None] * across).mean(axis=1))

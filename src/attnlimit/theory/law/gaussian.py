@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,10 +14,19 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput, NotConverged
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
-from attnlimit.theory.law.quadrature import NORMALISATION_TOLERANCE, LaplaceTable, tabulate
+from attnlimit.theory.law.quadrature import (
+    CAP,
+    EXACT,
+    NORMALISATION_TOLERANCE,
+    LaplaceTable,
+    highest_alpha,
+    log_phi,
+    tabulate,
+)
 from attnlimit.tokens.score_law import standard_normal_grid
 
 MAX_SIGMA = 1000.0
+_EVEN = EXACT.step / 0.4  # from this sigma on, nodes as far apart as the alphas resolve g
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,28 +86,69 @@ def gaussian_law(sigma: ArrayLike, n: ArrayLike) -> GaussianLaw:
         here = grid_sigma == s
         distinct, index = np.unique(grid_n[here], return_inverse=True)
         table = gaussian_table(float(s), distinct)
-        rows = np.array([_row(table, int(k), float(s)) for k in distinct])
-        bias[here], mse[here], participation[here] = rows[index].T
+        for found, by_n in zip(
+            (bias, mse, participation), _moments(table, distinct, float(s)), strict=True
+        ):
+            found[here] = by_n[index]
     return GaussianLaw(grid_sigma.copy(), grid_n.copy(), bias, mse, participation)
 
 
 def gaussian_table(sigma: float, n: NDArray[np.int64]) -> LaplaceTable:
     """The table of a standard normal key seen with scores of deviation `sigma`."""
+    if sigma >= _EVEN:
+        return _even_table(sigma, n)
     g, weight = standard_normal_grid(sigma)
     centred = (g - sigma)[:, None]
     return tabulate(sigma * g, weight / weight.sum(), centred, centred**2, n)
 
 
-def _row(table: LaplaceTable, n: int, sigma: float) -> tuple[float, float, float]:
+def _even_table(sigma: float, n: NDArray[np.int64]) -> LaplaceTable:
+    """The same with scores as far apart as the alphas: w depends on their difference alone.
+
+    So sums over the nodes are correlations with three short kernels, and exponentials are few.
+    """
+    step = EXACT.step
+    g, weight = standard_normal_grid(sigma, step / sigma)
+    weight /= weight.sum()
+    lead = math.ceil(EXACT.below / step)  # alphas below the lowest score
+    many = float(n.max())
+    start = sigma * g[0] - lead * step
+    count = math.ceil((highest_alpha(sigma * g, weight, many) - start) / step)
+    deep, high = math.ceil((45 + 2 * math.log(many)) / step), int(CAP / step)
+    w = np.exp(step * np.arange(-deep, high + 1))
+    pull = w * np.exp(-w)
+    reached = count - lead + high  # nodes that some alpha meets
+
+    def correlated(nodes: Array, kernel: Array) -> Array:
+        padded = np.zeros(lead + deep + reached)
+        padded[lead + deep :][: len(nodes)] = nodes[:reached]
+        return np.correlate(padded, kernel, "valid")
+
+    above = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
+    certain = above[np.clip(np.arange(count) - lead + high + 1, 0, len(g))]
+    centred = g - sigma
+    return LaplaceTable(
+        log_phi(certain + correlated(weight, -np.expm1(-w))),
+        correlated(weight, pull),
+        correlated(weight, pull * w),
+        correlated(weight * centred, pull)[:, None],
+        correlated(weight * centred**2, pull * w)[:, None],
+    )
+
+
+def _moments(table: LaplaceTable, n: NDArray[np.int64], sigma: float) -> tuple[Array, Array, Array]:
+    """Bias, error and participation for each n."""
     once, twice = table.meeting(n)
     linear, quadratic = table.linear[:, 0], table.quadratic[:, 0]
-    participation = float(table.square @ once)
+    participation = once @ table.square
     # Gaussian integration by parts: E Gamma_n = (1 - participation) sigma. It keeps the digits
     # that the direct integral loses to cancellation, and the direct integral checks it.
     bias = -sigma * participation
-    if not abs(linear @ once - bias) < NORMALISATION_TOLERANCE * max(1.0, sigma):
+    missed = np.abs(once @ linear - bias)
+    if not (missed < NORMALISATION_TOLERANCE * max(1.0, sigma)).all():
         raise NotConverged(
-            f"the exact law's bias at sigma = {sigma:g}, n = {n} misses -sigma * participation.",
-            reached=abs(float(linear @ once) - bias),
+            f"the exact law's bias at sigma = {sigma:g}, n = {n[missed.argmax()]} misses "
+            "-sigma * participation.",
+            reached=float(missed.max()),
         )
-    return bias, float(quadratic @ once + linear**2 @ twice), participation
+    return bias, once @ quadratic + twice @ linear**2, participation

@@ -184,7 +184,7 @@ def integrate_score_law(
     full = None
     if covariance:
         across = V @ law.spread_cov @ V.T
-        full = np.stack([_second_moment(table, lift, across, int(k)) for k in n])
+        full = _second_moment(table, lift, across, n)
         full -= bias[:, :, None] * bias[:, None, :]
     # The nodes reach as far as n draws can, which may fall short of where the limit lives.
     shortfall = lift @ centre - target
@@ -197,22 +197,17 @@ def integrate_score_law(
 def _integrate(
     table: LaplaceTable, lift: Array, n: NDArray[np.int64]
 ) -> tuple[Array, Array, Array]:
-    mse, bias, participation = [], [], []
-    for k in n:
-        once, twice = table.meeting(int(k))
-        outputs = table.linear @ lift.T
-        bias.append(once @ outputs)
-        mse.append(table.quadratic[:, 0] @ once + (outputs**2).sum(axis=1) @ twice)
-        participation.append(table.square @ once)
-    return np.array(mse), np.array(bias), np.array(participation)
+    once, twice = table.meeting(n)
+    outputs = table.linear @ lift.T
+    mse = once @ table.quadratic[:, 0] + twice @ (outputs**2).sum(axis=1)
+    return mse, once @ outputs, once @ table.square
 
 
-def _second_moment(table: LaplaceTable, lift: Array, across: Array, n: int) -> Array:
+def _second_moment(table: LaplaceTable, lift: Array, across: Array, n: NDArray[np.int64]) -> Array:
     """E (Gamma_n - Gamma)(Gamma_n - Gamma)', from the columns spread and products."""
     once, twice = table.meeting(n)
-    rank = lift.shape[1]
-    parts = len(across)
+    rank, parts = lift.shape[1], len(across)
     spread = once @ table.quadratic[:, 1 : 1 + parts]
-    inside = (once @ table.quadratic[:, 1 + parts :]).reshape(rank, rank)
-    inside += (table.linear * twice[:, None]).T @ table.linear
+    inside = (once @ table.quadratic[:, 1 + parts :]).reshape(-1, rank, rank)
+    inside += (table.linear.T * twice[:, None]) @ table.linear
     return lift @ inside @ lift.T + np.tensordot(spread, across, axes=1)

@@ -15,7 +15,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ NORMALISATION_TOLERANCE = 1e-8
 _SURE = 1 - 1e-16
 _FADED = 700.0
 _CHUNK = 64
+_SECTIONS = 6  # by which the search for the least alpha narrows at a time
 
 
 @dataclass(frozen=True)
@@ -78,19 +79,25 @@ def alpha_grid(
     order = np.argsort(score)
     score, weight = score[order], weight[order]
     known = np.empty(0) if own is None else own
+    known_top = float(known.max(initial=reach))
     spare, many = max(float(n.min()) - len(known) - 2, 0.0), float(n.max())
-    above = np.cumsum(weight[::-1])[::-1]
-    reachable = score[above * many > precision.rare]
-    top = float(reachable[-1] if len(reachable) else score[-1]) + precision.per_log_n * np.log(many)
-    high = max(top, float(known.max(initial=reach))) + precision.above
+    high = max(highest_alpha(score, weight, many, precision), known_top + precision.above)
     low, kept = float(min(score[0], known.min(initial=np.inf))) - precision.below, high
     while kept - low > 0.5:
-        middle = (low + kept) / 2
-        missed = -float(weight @ np.expm1(-key_weights(score - middle)))
-        lost = -spare * math.log1p(-min(missed, _SURE))
-        lost += float(key_weights(known - middle).sum()) if len(known) else 0.0
-        low, kept = (middle, kept) if lost > precision.depth else (low, middle)
+        edges = np.linspace(low, kept, _SECTIONS + 1)
+        middle = edges[1:-1, None]
+        missed = -np.expm1(-key_weights(score - middle)) @ weight
+        lost = key_weights(known - middle).sum(axis=1) - spare * log_phi(missed)
+        deep = int((lost > precision.depth).sum())
+        low, kept = edges[deep : deep + 2].tolist()
     return np.arange(low, high, precision.step)
+
+
+def highest_alpha(score: Array, weight: Array, n: float, precision: Precision = EXACT) -> float:
+    """Where e^{-alpha} is negligible beside the scores, in increasing order, that n keys reach."""
+    reachable = score[np.cumsum(weight[::-1])[::-1] * n > precision.rare]
+    top = float(reachable[-1] if len(reachable) else score[-1])
+    return top + precision.per_log_n * math.log(n) + precision.above
 
 
 def lowest_alpha(
@@ -128,13 +135,17 @@ def log_phi(missed: Array) -> Array:
     return np.log1p(-np.minimum(missed, _SURE))
 
 
-def meeting(log_phi: Numbers, n: float, distinct: int, step: float) -> Numbers:
+def meeting(log_phi: Numbers, n: float | Array, distinct: int, step: float) -> Numbers:
     """Weights over alpha of a sum in which `distinct` of n keys meet.
 
-    n (n-1) ... (n - distinct + 1) phi^(n - distinct), times the step; for arrays and tensors.
+    n (n-1) ... (n - distinct + 1) phi^(n - distinct), times the step; for arrays and tensors. With
+    a column of n, for each of them.
     """
-    ways = step * math.prod(float(n) - k for k in range(distinct))
-    power = max(n - distinct, 0) * log_phi
+    ways: Any = step  # a number, or a column of them
+    for k in range(distinct):
+        ways = ways * (n - k)
+    left = n - distinct
+    power = (left.clip(0) if isinstance(left, np.ndarray) else max(left, 0)) * log_phi
     return ways * (np.exp(power) if isinstance(power, np.ndarray) else power.exp())
 
 
@@ -174,8 +185,8 @@ class Sweep:
         """E[w^power e^{-w} f] for f (K,) or (K, c) at the nodes: (J,) or (J, c)."""
         return (self.decay * self.w**power if power else self.decay) @ of
 
-    def meeting(self, n: float, distinct: int) -> Array:
-        """Weights over alpha of a sum in which `distinct` of n keys meet."""
+    def meeting(self, n: float | Array, distinct: int) -> Array:
+        """Weights over alpha of a sum in which `distinct` of n keys meet; n as in `meeting`."""
         return meeting(self.log_phi, n, distinct, float(self.alpha[1] - self.alpha[0]))
 
 
@@ -189,13 +200,14 @@ class LaplaceTable:
     linear: Array  # (J, r)
     quadratic: Array  # (J, q)
 
-    def meeting(self, n: int) -> tuple[Array, Array]:
-        """Weights over alpha for one key and for two of n, once their check has passed.
+    def meeting(self, n: NDArray[np.int64]) -> tuple[Array, Array]:
+        """Weights (len n, J) for one key and for two of n, once their check has passed.
 
         1 = n int E[e^s e^{-t e^s}] phi^{n-1} dt, exactly; raise if the table misses it.
         """
-        once, twice = (meeting(self.log_phi, n, k, EXACT.step) for k in (1, 2))
-        check_weights(np.asarray(self.mass @ once), NORMALISATION_TOLERANCE)
+        counts = n.astype(np.float64)[:, None]
+        once, twice = (meeting(self.log_phi, counts, k, EXACT.step) for k in (1, 2))
+        check_weights(once @ self.mass, NORMALISATION_TOLERANCE)
         return once, twice
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import CubicSpline
+from scipy.interpolate import CubicHermiteSpline
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep
@@ -59,7 +59,11 @@ def _across_sums(spread: float, x: Array) -> PlaneSums:
     g, weight = normal_nodes(spread)
     grid = np.arange(x.min() - 1, x.max() + 1 + _SPLINE_STEP, _SPLINE_STEP)
     sweep = Sweep.over(spread * g, weight, grid)
-    pulls = sweep.moment(1, np.stack([np.ones(len(g)), g, g**2], axis=1))
-    found = CubicSpline(grid, np.column_stack([sweep.missed, sweep.moment(0, g), pulls]))(x)
+    powers = np.stack([np.ones(len(g)), g, g**2], axis=1)
+    once, twice = sweep.moment(1, powers), sweep.moment(2, powers)
+    # w falls with x like e^{-x}, so that slopes are moments too.
+    height = np.column_stack([sweep.missed, sweep.moment(0, g), once])
+    slope = np.column_stack([-once[:, 0], once[:, 1], twice - once])
+    found = CubicHermiteSpline(grid, height, slope)(x)
     missed, fade, pull, first, second = (np.ascontiguousarray(found[..., k]) for k in range(5))
     return PlaneSums(missed, fade, pull, first, second, rest=pull)

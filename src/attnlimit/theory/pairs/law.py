@@ -65,10 +65,10 @@ def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.in
     drift_1, drift_2 = table.drift
     size = drift_1.shape[-1]
     phi = np.exp(table.log_phi)
-    one_known = (drift_2 * known[0][:, None, :size]).sum(axis=-1)
-    one_known += (drift_1 * known[1][None, :, :size]).sum(axis=-1)
+    one_known = np.einsum("ijc,ic->ij", drift_2, known[0][:, :size])
+    one_known += np.einsum("ijc,jc->ij", drift_1, known[1][:, :size])
     met = phi * (one_known + table.shared)
-    both = (drift_1 * drift_2).sum(axis=-1)
+    both = np.einsum("ijc,ijc->ij", drift_1, drift_2)
     terms = np.stack([(known[0] @ known[1].T) * phi**2, met, both], axis=-1)
     terms *= np.multiply.outer(steps[0] * fade[0], steps[1] * fade[1])[..., None]
     others = n.astype(np.float64) - len(own[0].score)
@@ -78,24 +78,25 @@ def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.in
 
 
 def own_key_moments(
-    score: Array, weight: Array, linear: Array, quadratic: Array, own: OwnKeys, n: NDArray[np.int64]
+    score: Array,
+    weight: Array,
+    linear: Array,
+    quadratic: Array,
+    own: OwnKeys,
+    n: NDArray[np.int64],
+    alpha: Array | None = None,
 ) -> tuple[Array, Array]:
     """E Delta (len n, c) and E |Delta|^2 (len n,) for one query with some keys known.
 
     `linear` (K, c) are the coordinates of the centred value at the nodes, `quadratic` (K,) its
-    expected square.
+    expected square. `alpha` is the grid if it is at hand.
     """
-    alpha = alpha_grid(score, weight, n, PAIRS, own.score)
+    alpha = alpha_grid(score, weight, n, PAIRS, own.score) if alpha is None else alpha
     sweep = Sweep.over(score, weight, alpha)
     first, second = sweep.moment(1, linear), sweep.moment(2, quadratic)
     fade, known = own.on(alpha)
-    mean, square = [], []
-    for count in n.astype(np.float64) - len(own.score):
-        none, one, two = (fade * sweep.meeting(count, k) for k in range(3))
-        mean.append(none @ known + one @ first)
-        square.append(
-            none @ (known**2).sum(axis=1)
-            + one @ (2 * (known * first).sum(axis=1) + second)
-            + two @ (first**2).sum(axis=1)
-        )
-    return np.array(mean), np.array(square)
+    others = n.astype(np.float64)[:, None] - len(own.score)
+    none, one, two = (fade * sweep.meeting(others, k) for k in range(3))
+    square = none @ (known**2).sum(axis=1)
+    square += one @ (2 * (known * first).sum(axis=1) + second) + two @ (first**2).sum(axis=1)
+    return none @ known + one @ first, square

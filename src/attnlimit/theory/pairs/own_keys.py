@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.interpolate import CubicSpline
 from scipy.special import expit, ndtri
 
 from attnlimit.checks import Array
@@ -32,25 +33,32 @@ class OwnKeyControl:
     white: WhitenedHead
     n: NDArray[np.int64]
     outputs: tuple[OutputMoments, ...]
+    participation: CubicSpline  # of all n, in the deviation of a query's scores
 
     @staticmethod
     def of(white: WhitenedHead, n: NDArray[np.int64], largest_sigma: float) -> OwnKeyControl:
         """The control for queries whose score deviation is up to `largest_sigma`."""
-        return OwnKeyControl(white, n, OutputMoments.at(n, largest_sigma, white.offset))
+        outputs = OutputMoments.at(n, largest_sigma, white.offset)
+        knots = outputs[0].participation.x
+        by_n = np.stack([output.participation(knots) for output in outputs], axis=1)
+        return OwnKeyControl(white, n, outputs, CubicSpline(knots, by_n))
 
     def pair(self, z1: Array, z2: Array) -> Array:
         """The effect on E[(Gamma_n(z1) - m).(Gamma_n(z2) - m)], for each n."""
-        tilts = self.white.tilts(np.stack([z1, z2]))
-        found = []
-        for n, output in zip(self.n.astype(float), self.outputs, strict=True):
-            g1, g2 = output.mean(tilts)
-            moved = self._moved(tilts[1], z1, g2, g1, n) + self._moved(tilts[0], z2, g1, g2, n)
-            found.append(moved)
-        return np.array(found)
-
-    def _moved(self, tilt: Array, key: Array, output: Array, other: Array, n: float) -> float:
-        weight = _share(float(tilt @ key), float(tilt @ tilt), n)
-        return float(weight * ((key - output) @ self.white.metric @ (other - self.white.offset)))
+        keys = np.stack([z1, z2])
+        tilts = self.white.tilts(keys)
+        vectors = np.concatenate([keys, tilts, self.white.offset[None]])
+        inner = vectors @ self.white.metric @ vectors.T
+        square = (tilts**2).sum(axis=1)
+        knots = self.participation.x
+        kept = 1 - self.participation(np.clip(np.sqrt(square), knots[0], knots[-1]))  # (2, len n)
+        found = np.zeros(len(self.n))
+        for here, there in ((0, 1), (1, 0)):  # the key of one query, seen by the other
+            share = _share(tilts[there] @ keys[here], square[there], self.n.astype(np.float64))
+            # <key - kept[there] tilt there, kept[here] tilt here - offset>
+            along = inner[here] - kept[there][:, None] * inner[2 + there]
+            found += share * (kept[here] * along[:, 2 + here] - along[:, 4])
+        return found
 
     def average(self) -> tuple[Array, Array]:
         """The average of `pair` over independent queries, for each n, and its standard error."""
@@ -74,13 +82,12 @@ class OwnKeyControl:
         return both.mean(axis=1), both.std(axis=1) / np.sqrt(len(half))
 
 
-def _share(score: Array | float, square: Array | float, n: float) -> Array:
+def _share(score: Array, square: Array, n: Array | float) -> Array:
     """Softmax weight of a key of this score against n - 1 typical ones.
 
     Their sum is e^{square/2} each, or where that is never reached, frozen, its largest term.
     """
-    square = np.asarray(square)
-    top = float(-ndtri(0.7 / n))  # about the median height of the largest of n normals
+    top = -ndtri(0.7 / n)  # about the median height of the largest of n normals
     frozen = np.sqrt(square) * top + 0.7
     others = np.where(square < top**2, square / 2 + np.log(n - 1), frozen)
-    return np.asarray(expit(np.asarray(score) - others))
+    return np.asarray(expit(score - others))

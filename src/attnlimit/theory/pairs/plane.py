@@ -129,8 +129,9 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
     known = (OwnKeys(scores[:, 0], frame[2:4]), OwnKeys(scores[:, 1], frame[4:]))
     joint = pair_moment(replace(table, drift=turned), known, n)
     outputs = (limits - keys.offset) @ keys.values.T
+    fine = alpha if keys.step == PAIRS.step else (None, None)
     for here, other in ((0, 1), (1, 0)):
-        joint += _moments(keys, nodes[here], tilts[here], own, n)[0] @ outputs[other]
+        joint += _moments(keys, nodes[here], tilts[here], own, n, fine[here])[0] @ outputs[other]
     return joint
 
 
@@ -143,7 +144,12 @@ def single_moment(keys: PlaneKeys, tilt: Array, own: Array, n: NDArray[np.int64]
 
 
 def _moments(
-    keys: PlaneKeys, nodes: HeightNodes, tilt: Array, own: Array, n: NDArray[np.int64]
+    keys: PlaneKeys,
+    nodes: HeightNodes,
+    tilt: Array,
+    own: Array,
+    n: NDArray[np.int64],
+    alpha: Array | None = None,
 ) -> tuple[Array, Array]:
     """E Delta and E|Delta|^2 at one query, Delta its output less its limit, own keys known."""
     size = float(np.linalg.norm(tilt))
@@ -153,7 +159,8 @@ def _moments(
     height = nodes.height - keys.limit_height(size)
     square = height**2 * gain + nodes.across * (float((keys.values**2).sum()) - gain)
     known = OwnKeys(own @ tilt, (own - limit) @ keys.values.T)
-    return own_key_moments(nodes.score, nodes.weight, height[:, None] * along, square, known, n)
+    linear = height[:, None] * along
+    return own_key_moments(nodes.score, nodes.weight, linear, square, known, n, alpha)
 
 
 def _plane(keys: PlaneKeys, tilts: Array) -> Plane:
