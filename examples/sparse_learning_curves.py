@@ -15,7 +15,7 @@ setting = {"task": task, "cosine": query.cosine, "sharpness": 1.0, "ridge": 1e-2
 sizes = {"alphas": [0.5, 1.0, 2.0, 4.0], "lines": 8, "dim": 160, "replicates": 6}
 result = run("sparse-curves", setting | sizes)
 
-print(result.table[["model", "alpha", "test_error", "test_error measured", "test_error +-"]])
+print(result.table[["model", "alpha", "test_error", "test_error measured", "test_error stderr"]])
 out = Path("gallery")
 out.mkdir(exist_ok=True)
 draw(result.figure, out, "sparse_learning_curves")

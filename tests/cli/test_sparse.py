@@ -35,7 +35,7 @@ def test_curves_with_measurement_and_figure(capsys, tmp_path):
     found = run_json(capsys, "curves", "--alpha", "1,2", "--model", "pooled", "--dim", "30",
                      "--out", str(tmp_path))  # fmt: skip
     assert len(found["table"]) == 2
-    assert found["table"][0]["test_error +-"] > 0
+    assert found["table"][0]["test_error stderr"] > 0
     assert (tmp_path / "sparse-curves.png").exists()
     assert (tmp_path / "sparse-curves.csv").exists()
 

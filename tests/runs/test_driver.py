@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import faulty
-from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.reproduce import load
+from attnlimit.errors import AttnlimitError, BadInput, NotConverged
+from attnlimit.reproduce import load, run
 from attnlimit.runs import (
     CannotStore,
     FolderBusy,
@@ -148,6 +148,21 @@ def test_a_poisoned_shard_is_set_aside_after_three_tries(tmp_path):
     assert "nothing to divide by" in failure["trace"]
     assert not RunFolder(folder).finished
     assert len(contents(RunFolder(folder))) == 6  # five shards and what they say together
+
+
+def test_what_the_same_seed_refuses_again_is_not_tried_again(tmp_path, monkeypatch):
+    tries = []
+
+    def refuse(shard, seed):
+        tries.append(shard)
+        raise NotConverged("it stopped short.", reached=0.1)
+
+    monkeypatch.setattr(faulty.EXPERIMENT, "compute", refuse)
+    with pytest.raises(ShardsSetAside, match=r"NotConverged: it stopped short\. All .*failures"):
+        execute(faulty.EXPERIMENT, {"seed": 0, "shards": 1, "draws": 8}, tmp_path)
+    assert len(tries) == 1
+    with pytest.raises(ShardsSetAside, match=r"NotConverged: it stopped short\.$"):
+        run(faulty.EXPERIMENT, {"shards": 1})  # no folder is kept, and none is named
 
 
 def test_a_shard_that_was_set_aside_is_tried_by_the_next_run(tmp_path, monkeypatch):

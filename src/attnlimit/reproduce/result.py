@@ -18,7 +18,7 @@ from attnlimit.picture import FigureSpec
 from attnlimit.report.run_page import Shown
 from attnlimit.reproduce.experiment import Config, Experiment
 from attnlimit.reproduce.registry import load
-from attnlimit.runs import Executor, execute
+from attnlimit.runs import Executor, ShardsSetAside, execute
 from attnlimit.runs.driver import Progress
 
 
@@ -116,7 +116,10 @@ def run(
         config["file"] = digest(Path(file).read_bytes())  # another text is another experiment
     if out is None:
         with TemporaryDirectory() as place:
-            found = execute(chosen, config, Path(place), executor=executor, progress=progress)
+            try:
+                found = execute(chosen, config, Path(place), executor=executor, progress=progress)
+            except ShardsSetAside as error:  # its list of failures goes with the folder
+                raise ShardsSetAside(error.what) from None
             return Result(chosen, config, found.table())
     folder = execute(chosen, config, out, executor=executor, progress=progress)
     return Result(chosen, config, folder.table(), folder.path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
+from pandas.api.types import is_scalar
 
 
 def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFrame]]:
@@ -17,5 +18,6 @@ def groups(frame: pd.DataFrame, *columns: str) -> Iterator[tuple[Any, pd.DataFra
 def where(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """Return the rows whose columns have these values."""
     for column, value in values.items():
-        frame = frame[frame[column] == value]
+        wanted = value if is_scalar(value) else pd.Series([value] * len(frame), frame.index)
+        frame = frame[frame[column] == wanted]
     return frame

@@ -65,7 +65,7 @@ class Attempts:
             ]
             parts.update((half.first, None) for half in smaller)
             return smaller, f"{said}; trying it in smaller pieces."
-        if tries < TRIES:
+        if tries < TRIES and fault.kind != "refused":
             return [task], f"{said}; trying again ({tries + 1} of {TRIES})."
         self._parts.pop(task.index, None)
         self.set_aside[task.index] = {
@@ -76,4 +76,4 @@ class Attempts:
             "trace": fault.trace,
             "configuration": json.loads(task.shard),
         }
-        return [], f"{said}; set aside after {tries} tries."
+        return [], f"{said}; set aside after {tries} {'try' if tries == 1 else 'tries'}."

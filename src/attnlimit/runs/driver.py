@@ -45,7 +45,14 @@ class CannotStore(AttnlimitError):
 
 
 class ShardsSetAside(AttnlimitError):
-    """Some shards failed at every try; all others are done and kept."""
+    """Some shards failed at every try; all others are done and kept.
+
+    `what` says which and why, without where they are listed.
+    """
+
+    def __init__(self, what: str, where: str = "") -> None:
+        super().__init__(f"{what}{where}")
+        self.what = what
 
 
 def execute(
@@ -178,11 +185,11 @@ class _Run:
             partial = ""
         first = given_up[min(given_up)]
         raise ShardsSetAside(
-            f"{len(given_up)} of {self.status.total} shards failed {first['tries']} times and were "
-            f"set aside: {', '.join(map(str, sorted(given_up)[:10]))}"
-            f"{', ...' * (len(given_up) > 10)}; shard {first['shard']} with {first['error']}. "
-            f"All are listed in {self.folder.path / 'failures.json'}.{partial} The same command "
-            "tries only those again."
+            f"{len(given_up)} of {self.status.total} shards failed and were set aside: "
+            f"{', '.join(map(str, sorted(given_up)[:10]))}{', ...' * (len(given_up) > 10)}; "
+            f"shard {first['shard']} with {first['error'].rstrip('.')}.",
+            f" All are listed in {self.folder.path / 'failures.json'}.{partial} The same command "
+            "tries only those again.",
         )
 
     def _store(self, shards: list[int], prefix: str = "") -> None:

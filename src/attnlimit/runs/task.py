@@ -11,13 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
 from attnlimit.runs.experiment import find
 from attnlimit.runs.record import versions
 from attnlimit.tables import to_parquet
 from attnlimit.threads import one_thread
 
-FaultKind = Literal["input", "error", "memory", "died"]
+FaultKind = Literal["input", "refused", "error", "memory", "died"]
 
 # What torch says when it cannot allocate; it has no exception of its own for that on the CPU.
 OUT_OF_MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
@@ -62,8 +62,9 @@ class Task:
 class Fault:
     """Why a task gave no result.
 
-    "input" is the user's to mend and stops the run, "memory" asks for a smaller piece, "died"
-    means that the process ended without a word, "error" is anything else.
+    "input" is the user's to mend and stops the run, "refused" is an answer of this package that
+    the same seed would give again, "memory" asks for a smaller piece, "died" means that the process
+    ended without a word, "error" is anything else.
     """
 
     kind: FaultKind
@@ -105,7 +106,9 @@ def _fault(error: Exception) -> Fault:
         isinstance(error, RuntimeError) and any(words in message for words in OUT_OF_MEMORY)
     )
     trace = "".join(traceback.format_exception(error))
-    return Fault("memory" if starved else "error", f"{type(error).__name__}: {message}", trace)
+    refused = isinstance(error, AttnlimitError)
+    kind: FaultKind = "memory" if starved else "refused" if refused else "error"
+    return Fault(kind, f"{type(error).__name__}: {message}", trace)
 
 
 def pack(outcome: Outcome) -> bytes:

@@ -37,9 +37,9 @@ TINY = {
 }
 COLUMNS = {
     "sparse-curves": {"model", "alpha", "test_error", "test_error measured", "train_margin"},
-    "sparse-alignment": {"setting", "alpha0", "lr_w", "cosine", "cosine +-", "constant"},
+    "sparse-alignment": {"setting", "alpha0", "lr_w", "cosine", "cosine stderr", "constant"},
     "sparse-capacity": {"model", "alpha_star", "alpha_star measured", "separable at 0.6"},
-    "sparse-oracle": {"bayes", "linear measured", "attention +-", "bayes numerical error"},
+    "sparse-oracle": {"bayes", "linear measured", "attention stderr", "bayes numerical error"},
     "sparse-separation": {"length", "bayes", "linear", "attention error", "sqrt(2 log L)"},
     "sparse-phase": {"strength", "attention", "vectorized measured", "best", "query's share"},
     "sparse-length": {"length", "tau 0", "tau 2 measured", "oracle"},

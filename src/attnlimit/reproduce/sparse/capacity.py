@@ -97,7 +97,10 @@ class SeparableBags(Experiment):
             row = {"model": model, "strength": strength, "alpha_star": star.iloc[0]}
             if len(dots):
                 half, error = _half(dots.sort_values("ratio"))
-                row |= {"alpha_star measured": half * star.iloc[0], "+-": error * star.iloc[0]}
+                row |= {
+                    "alpha_star measured": half * star.iloc[0],
+                    "alpha_star stderr": error * star.iloc[0],
+                }
             for dot in dots.itertuples():
                 row[f"separable at {dot.ratio:g}"] = dot.measured
             rows.append(row)

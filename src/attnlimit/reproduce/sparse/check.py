@@ -90,7 +90,7 @@ class TheoryCheck(Experiment):
         return FigureSpec("Theory against trained classifiers, setting by setting", tuple(panels))
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        large = {"measured_large": "measured", "stderr_large": "+-", "z_large": "z"}
+        large = {"measured_large": "measured", "stderr_large": "stderr", "z_large": "z"}
         named = {"name": "setting", **large, "z_limit": "z extrapolated"}
         columns = ["name", "quantity", "predicted", *large, "z_limit"]
         return extrapolated(config, curves)[columns].rename(columns=named)

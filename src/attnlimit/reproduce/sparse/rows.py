@@ -55,7 +55,7 @@ def side_by_side(curves: pd.DataFrame, *keys: str) -> pd.DataFrame:
         for cell in part.itertuples():
             name = str(cell.quantity)
             row |= {name: cell.predicted, f"{name} measured": cell.measured}
-            row[f"{name} +-"] = cell.stderr
+            row[f"{name} stderr"] = cell.stderr
         rows.append(row)
         drawn.append(part["measured"].notna().any())
     table = pd.DataFrame(rows)

@@ -96,7 +96,7 @@ class Separation(Experiment):
         )
         table = strength[list(RULES)].rename_axis(columns=None)
         for rule in DRAWN:
-            table[f"{rule} error"], table[f"{rule} +-"] = measured[rule], stderr[rule]
+            table[f"{rule} error"], table[f"{rule} stderr"] = measured[rule], stderr[rule]
         table["sqrt(2 log L)"] = np.sqrt(2 * np.log(table.index))
         table = table.rename(columns=lambda name: name.replace("pooled", "linear"))
         return table.reset_index().dropna(axis="columns", how="all")
