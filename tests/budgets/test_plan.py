@@ -321,12 +321,12 @@ def test_certified_budgets_keep_their_promise_on_texts_not_used_in_planning():
     from attnlimit.reproduce.documents import captured
     from attnlimit.survey import ask
 
-    planned = ask("minilm", "wikipedia:Anarchism", tokens=512, parts=4).captures()
+    planned = ask("minilm", "wikipedia:Anarchism", tokens=192, parts=4).captures()
     assert len(planned) == 4
-    plan = al.budget(planned, epsilon=0.1, delta=0.05)
+    plan = al.budget(planned, epsilon=0.1, delta=0.05, queries=64)
     assert len(plan.heads) == 72
     kept = [
-        keep_promise(plan, captured("minilm", f"wikipedia:{title}", 512), draws=20)
+        keep_promise(plan, captured("minilm", f"wikipedia:{title}", 192), draws=20)
         for title in ("Autism", "Albedo", "Abraham Lincoln")
     ]
     assert min(promise.share for promise in kept) >= 0.95

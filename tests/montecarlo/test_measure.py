@@ -126,7 +126,7 @@ def test_nested_points_are_correlated_and_say_so():
 @pytest.mark.slow
 @pytest.mark.parametrize(("H", "beta"), [(1.5, 0.3077), (2.0, 0.2), (3.0, 0.1)])
 def test_slopes_past_the_horizon(H, beta):
-    n = np.geomspace(1e4, 1e6, 4).astype(int)
+    n = np.geomspace(2e3, 2e5, 4).astype(int)
     curve = al.measure(head(H), LINE, "mean_norm", n, 400, seed=2, queries="law")
     assert al.fit_rate(curve).beta == pytest.approx(beta, abs=0.06)
 
