@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -132,6 +133,6 @@ class EveryHead(Experiment):
         rows = self.measure(found, shard, seed)
         return rows.assign(**place, horizon=head_horizon(found[place["layer"], place["head"]]))
 
+    @abstractmethod
     def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Return the rows of the head at the shard's `place`."""
-        raise NotImplementedError

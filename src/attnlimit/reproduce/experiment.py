@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +17,7 @@ from attnlimit.reproduce.compare import COMPARED, agreement, with_z
 from attnlimit.runs.experiment import Config, Shard, halve_draws
 
 
-class Experiment:
+class Experiment(ABC):
     """One table and figure of a JSON-able configuration, in a file of its own.
 
     A file has one subclass and ends with ``EXPERIMENT = ItsClass()``. It must give `name` (what the
@@ -30,24 +31,24 @@ class Experiment:
     """Whether a capture's folder can stand for its model and text."""
     schemas: Mapping[str, pa.Schema] = MappingProxyType({})
 
+    @abstractmethod
     def config(self, paper: bool) -> Config:
         """Return every setting but the seed; `paper` asks for the paper's sizes.
 
         Otherwise for about two minutes on two cores.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def shards(self, config: Config) -> Iterable[Shard]:
         """Cut the work into JSON-able dictionaries of a few seconds to a minute each.
 
         A shard may carry `"stream"`: shards of one stream get the same seed, which is how
         temperatures share their random numbers; without it the shard's index is its stream.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Return the shard's rows, which depend on nothing else."""
-        raise NotImplementedError
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         """Turn the rows of all shards, their index in the column `shard`, into `curves.parquet`."""
@@ -57,9 +58,9 @@ class Experiment:
         """Return what is printed; by default every row that was measured."""
         return with_z(curves.dropna(subset=["measured"]))
 
+    @abstractmethod
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         """Describe the picture."""
-        raise NotImplementedError
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """Sentences under the table; by default how well what was measured agrees."""

@@ -6,6 +6,7 @@ the first two times the square root of the scale, scores divided by sqrt(d).
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 
 import numpy as np
@@ -49,13 +50,13 @@ class Temperatures(DrawnExperiment):
     formula: str
     """The rate in the end, in words."""
 
+    @abstractmethod
     def tokens(self, setting: Config) -> Tokens:
         """Return the tokens of a configuration, or of a shard."""
-        raise NotImplementedError
 
+    @abstractmethod
     def limit(self, horizon: Array) -> Array:
         """Return the rate in the end, at every horizon."""
-        raise NotImplementedError
 
     def shards(self, config: Config) -> list[Shard]:
         common = {key: config[key] for key in ("dim", "variance", "n") if key in config}

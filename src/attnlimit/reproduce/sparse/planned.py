@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,9 @@ class PlannedBags(Experiment):
     signal: str
     heading: str
 
+    @abstractmethod
     def source(self, shard: Shard) -> BagSource:
         """Return the bags of a shard."""
-        raise NotImplementedError
 
     def shards(self, config: Config) -> list[Shard]:
         many = f"{self.signal}s"
