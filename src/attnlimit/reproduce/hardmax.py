@@ -14,7 +14,8 @@ from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.theory import best_temperature, hardmax_error, schedule_error
+from attnlimit.theory.sharp.hardmax import hardmax_error
+from attnlimit.theory.sharp.schedule import best_temperature, schedule_error
 from attnlimit.tokens import Cube, Gaussian, Sphere, Tokens
 
 SCHEDULES = {"log": "λ = c log n", "sqrt-log": "λ = c √log n"}

@@ -18,7 +18,8 @@ from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import DRAWN, pair, pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.theory import gaussian_law, pointwise_error
+from attnlimit.theory.law.gaussian import gaussian_law
+from attnlimit.theory.law.pointwise import pointwise_error
 from attnlimit.tokens import Gaussian, Laplace
 
 TAIL = 0.99

@@ -27,7 +27,8 @@ from attnlimit.reproduce.compare import OWN, agreement, largest_z, said
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 from attnlimit.reproduce.panels import pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.theory import horizon, predict
+from attnlimit.theory.limit import horizon
+from attnlimit.theory.predict import predict
 from attnlimit.tokens import Tokens
 
 STATISTICS = ("mean", "covariance", "mean_norm", "covariance_norm")

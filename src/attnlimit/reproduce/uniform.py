@@ -13,7 +13,7 @@ from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.rows import groups
-from attnlimit.theory import uniform_bound
+from attnlimit.theory.ball.uniform import uniform_bound
 from attnlimit.tokens import Gaussian, Sphere, Tokens
 
 CASE = ("tokens", "dim", "radius")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Protocol, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,6 @@ from attnlimit.checks import Array
 from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.samplers import Sampler
 from attnlimit.theory.delta import delta_variance
 from attnlimit.theory.law.average import average_pointwise_error
 from attnlimit.theory.pairs.covariance.gaussian import covariance_error
@@ -25,6 +24,9 @@ from attnlimit.theory.pairs.mean import mean_error
 from attnlimit.theory.pairs.population import MeanError
 from attnlimit.theory.rates import rate
 from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
+
+if TYPE_CHECKING:
+    from attnlimit.samplers import Sampler
 
 _NEIGHBOUR = 1.25
 _MISSING = 0.35  # how much of the fluctuation on a sphere a first-order response can miss
