@@ -1,6 +1,7 @@
 """`attnlimit sparse`: what attention can detect in a bag of tokens, and from how much data.
 
-Every command but `plan` is an experiment of `attnlimit reproduce sparse-...` at the user's setting.
+Every command but `plan` and `enough` is an experiment of `attnlimit reproduce sparse-...` at the
+user's setting.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import typer
 from attnlimit.checks import count
 from attnlimit.cli.options import with_options
 from attnlimit.cli.show import console, progress_bar
+from attnlimit.cli.sparse_enough import enough
 from attnlimit.cli.sparse_options import (
     Alphas,
     Bags,
@@ -36,6 +38,8 @@ app = typer.Typer(
     help="Sparse-token classification: alignment, learning curves, capacity, plans for bags.",
     no_args_is_help=True,
 )
+
+app.command()(enough)
 
 
 @app.command()

@@ -7,6 +7,8 @@ from attnlimit.sparse.bags.checks import Check
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
 from attnlimit.sparse.bags.plan import BagPlan, measure_plan, plan_bags
 from attnlimit.sparse.error_rate import ErrorRate
+from attnlimit.sparse.instances.enough import Enough, enough
+from attnlimit.sparse.instances.gated import GatedAttention
 from attnlimit.sparse.law.alignment import Alignment, best_step_sizes, query_alignment
 from attnlimit.sparse.law.bayes import bayes_error
 from attnlimit.sparse.law.capacity import Capacity, capacity
@@ -15,6 +17,7 @@ from attnlimit.sparse.law.learning_curve import LearningCurve, learning_curve
 from attnlimit.sparse.law.oracle import oracle_error, scan_error, strength_needed
 from attnlimit.sparse.law.readout import Readout, readout, transfer_error
 from attnlimit.sparse.losses import Loss, SmoothedHinge, UserLoss, hinge
+from attnlimit.sparse.pooling.scored import ScoredBags
 from attnlimit.sparse.task import SparseTask
 from attnlimit.sparse.train.descent import (
     QuerySteps,
@@ -45,7 +48,9 @@ __all__ = [
     "Capacity",
     "Check",
     "EndToEnd",
+    "Enough",
     "ErrorRate",
+    "GatedAttention",
     "LearningCurve",
     "LinearReadout",
     "Loss",
@@ -54,6 +59,7 @@ __all__ = [
     "Measured",
     "QuerySteps",
     "Readout",
+    "ScoredBags",
     "SmoothedHinge",
     "SparseTask",
     "TrainedAttention",
@@ -64,6 +70,7 @@ __all__ = [
     "best_step_sizes",
     "capacity",
     "end_to_end",
+    "enough",
     "estimate",
     "fit_readout",
     "hinge",

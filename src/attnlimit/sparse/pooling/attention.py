@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from attnlimit.checks import Array, one_of
 from attnlimit.sparse.pooling.choose import Index, Option, Trained, best_settings
 from attnlimit.sparse.pooling.classifier import WhiteningClassifier
+from attnlimit.sparse.pooling.scored import ScoredBags
 from attnlimit.sparse.train.descent import TrainedAttention, query_steps
 from attnlimit.sparse.train.fit import fit_readout
 from attnlimit.sparse.train.joint import train_jointly
@@ -106,6 +107,13 @@ class AttentionPooling(WhiteningClassifier):
         check_is_fitted(self)
         white = self._white(self._stack(X))
         return white.split(white.softmax(white.instances @ self.trained_.query))
+
+    def scored(self, X: Any) -> ScoredBags:
+        """Scores and whitened features of the instances of each bag, and the readout."""
+        check_is_fitted(self)
+        white, trained = self._white(self._stack(X)), self.trained_
+        scores = white.split(white.instances @ trained.query)
+        return ScoredBags(scores, white.split(), trained.readout.weights, trained.readout.bias)
 
 
 def log_odds(trained: TrainedAttention, white: Stacked) -> Array:

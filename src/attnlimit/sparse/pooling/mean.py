@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from functools import partial
+from typing import Any
 
 import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
 from attnlimit.checks import Array
 from attnlimit.sparse.pooling.choose import Index, Option, Trained, best_settings
 from attnlimit.sparse.pooling.classifier import BagClassifier, WhiteningClassifier
+from attnlimit.sparse.pooling.scored import ScoredBags
 from attnlimit.sparse.train.fit import LinearReadout, fit_readout
 from attnlimit.sparse.train.stacked import Stacked
 
@@ -66,6 +69,13 @@ class MeanPooling(_OneFeature, WhiteningClassifier):
 
     def _features(self, bags: Stacked) -> Array:
         return self._white(bags).mean()
+
+    def scored(self, X: Any) -> ScoredBags:
+        """Scores, all zero, and whitened features of the instances, and the readout."""
+        check_is_fitted(self)
+        white = self._white(self._stack(X))
+        scores = white.split(np.zeros(len(white.instances)))
+        return ScoredBags(scores, white.split(), self.readout_.weights, self.readout_.bias)
 
 
 class MaxPooling(_OneFeature):

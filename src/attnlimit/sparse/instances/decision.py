@@ -1,0 +1,154 @@
+"""With what chance does a bag's decision change when only some instances are read? Exactly.
+
+The log-odds over sampled instances are a ratio, but they are below a threshold t when a sum is
+negative: sum_j c_j (v_j - t) < 0 over the instances drawn, c_j their softmax weights and v_j their
+own log-odds. The characteristic function of that sum is a power (drawn with replacement), a product
+(kept independently) or a mean over subsets (without replacement), and the sign of a bounded sum is
+a square wave, whose Fourier series gives the chance. Terms may differ by orders of magnitude, so
+the series is summed level by level of the largest term drawn (docs/theory/enough.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+from attnlimit.checks import Array
+from attnlimit.samplers import Sampler
+
+RESOLUTION = 60.0
+"""The sign is smoothed over this part of the largest term that a level allows."""
+
+NEGLIGIBLE = 1e-9
+
+_LEVEL = 4.0  # from one level to the next
+_BLOCK = 128
+_ROOM = 1.2  # the wave's flat part, over the furthest that the sum can be
+_CUT = 4.0  # deviations of the smoothing, in frequency, that are summed
+
+Complex = NDArray[np.complex128]
+Within = Callable[[int, Array], Complex]
+"""E[exp(iu sum); only the j smallest terms are drawn], from j and frequencies u."""
+
+
+def chance_below(sampler: Sampler, scores: Array, log_odds: Array, threshold: float) -> float:
+    """Chance that the log-odds over what `sampler` keeps of one bag are below a threshold.
+
+    `log_odds` are those of each instance alone.
+    """
+    kept = sampler.keep(torch.from_numpy(scores)[None], torch.zeros(1, dtype=torch.long))
+    keep = kept[0].double().numpy()
+    seen = keep > 0
+    logs = (scores - np.log(np.maximum(keep, 1e-300)) if sampler.weighted else scores)[seen]
+    terms = np.exp(logs - logs.max()) * (log_odds[seen] - threshold)
+    order = np.argsort(np.abs(terms))
+    terms, keep = terms[order], keep[seen][order]
+    if sampler.draws == "nothing" or len(terms) == 1:
+        return float(terms.sum() < 0)
+    if sampler.draws == "independent":
+        return _negative(terms, None, _independent(terms, keep))
+    size = int(sampler.size)  # type: ignore[attr-defined]
+    if sampler.draws == "with replacement":
+        return _negative(terms, size, _with_replacement(terms, size))
+    if size >= len(terms):
+        return float(terms.sum() < 0)
+    return _negative(terms, size, _without_replacement(terms, size))
+
+
+def decision_changes(sampler: Sampler, scores: Array, log_odds: Array, whole: float) -> float:
+    """Chance that the sign of the log-odds is not that of `whole`, over all instances."""
+    below = chance_below(sampler, scores, log_odds, 0.0)
+    return below if whole >= 0 else 1 - below
+
+
+def _negative(terms: Array, drawn: int | None, within: Within) -> float:
+    """Chance that the sum of the terms drawn, in ascending order of size, is negative.
+
+    `drawn` terms are drawn, equal ones among them perhaps; None if each is drawn once at most.
+    """
+    sizes = np.abs(terms)
+    zero = np.zeros(1)
+    chance, below, mass_below = 0.0, 0, 0.0
+    for end in _levels(sizes):
+        mass = float(within(end, zero)[0].real)
+        if mass - mass_below > NEGLIGIBLE:
+            top = float(sizes[end - 1])
+            furthest = float(sizes[:end].sum()) if drawn is None else drawn * top
+            sign = _mean_sign(end, below if mass_below > NEGLIGIBLE else 0, within, top, furthest)
+            chance += (mass - mass_below - sign) / 2
+        below, mass_below = end, mass
+    return float(np.clip(chance, 0.0, 1.0))
+
+
+def _levels(sizes: Array) -> list[int]:
+    """How many of the ascending sizes are in each level and those below it."""
+    ends, end = [], len(sizes)
+    while end > 0:
+        ends.append(end)
+        end = int(np.searchsorted(sizes, sizes[end - 1] / _LEVEL)) if sizes[end - 1] > 0 else 0
+    return ends[::-1]
+
+
+def _mean_sign(end: int, below: int, within: Within, top: float, furthest: float) -> float:
+    """E[sign of the sum] over draws from the `end` smallest terms but not from `below` alone."""
+    if top == 0:
+        return 0.0
+    period = _ROOM * furthest
+    most = max(64, int(np.ceil(RESOLUTION * period / top * _CUT / (2 * np.pi))))
+    smooth = _CUT * period / (2 * np.pi * most)
+    total = 0.0
+    for start in range(0, most, _BLOCK):
+        odd = 2 * np.arange(start, min(start + _BLOCK, most)) + 1.0
+        frequency = np.asarray(odd * np.pi / period, dtype=np.float64)
+        found = within(end, frequency) - (within(below, frequency) if below else 0.0)
+        total += float((found.imag / odd) @ np.exp(-0.5 * (frequency * smooth) ** 2))
+        if np.abs(found).max() < NEGLIGIBLE:
+            break
+    return 4 / np.pi * total
+
+
+def _with_replacement(terms: Array, size: int) -> Within:
+    def within(end: int, u: Array) -> Complex:
+        turned = np.exp(1j * u[:, None] * terms[:end])
+        return np.asarray((turned.sum(axis=1) / len(terms)) ** size)
+
+    return within
+
+
+def _independent(terms: Array, keep: Array) -> Within:
+    def within(end: int, u: Array) -> Complex:
+        factor = 1 - keep[:end] + keep[:end] * np.exp(1j * u[:, None] * terms[:end])
+        return np.asarray(np.prod(factor, axis=1) * np.prod(1 - keep[end:]))
+
+    return within
+
+
+def _without_replacement(terms: Array, size: int) -> Within:
+    total = len(terms)
+
+    def within(end: int, u: Array) -> Complex:
+        if end < size:
+            return np.zeros(len(u), dtype=np.complex128)
+        ways = gammaln(end + 1) - gammaln(end - size + 1) + gammaln(total - size + 1)
+        return np.exp(ways - gammaln(total + 1)) * _subsets(terms[:end], size, u)
+
+    return within
+
+
+def _subsets(terms: Array, size: int, u: Array) -> Complex:
+    """Mean of exp(iu sum) over subsets of `size` terms, from those of the first j terms."""
+    if 2 * size > len(terms):  # what is left out is smaller, and the sum of all is known
+        rest = _subsets(terms, len(terms) - size, u)
+        return np.exp(1j * u * terms.sum()) * np.conj(rest)
+    found = np.zeros((size + 1, len(u)), dtype=np.complex128)
+    found[0] = 1.0
+    share = np.arange(1, size + 1)[:, None]
+    for j, term in enumerate(terms.tolist(), start=1):
+        k = min(j, size)
+        turned = found[:k] * np.exp(1j * u * term)
+        found[1 : k + 1] += (share[:k] / j) * (turned - found[1 : k + 1])
+    return found[size]
