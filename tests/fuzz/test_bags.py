@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlimit.errors import BadInput
-from attnlimit.sparse.bags.bags import Bags, read_bags
+from attnlimit.sparse import Bags, read_bags
 from attnlimit.tables import to_parquet
 from fuzz.hostile import damaged, one_sentence, share, spoiled, strange_text
 

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
-from attnlimit.sparse.bags.bags import Bags, make_bags, read_bags
+from attnlimit.sparse.bags.bags import Bags, make_bags
 from attnlimit.sparse.bags.checks import Check
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
 from attnlimit.sparse.bags.plan import BagPlan, measure_plan, plan_bags
+from attnlimit.sparse.bags.read import read_bags
 from attnlimit.sparse.error_rate import ErrorRate
 from attnlimit.sparse.instances.enough import Enough, enough
 from attnlimit.sparse.instances.gated import GatedAttention

@@ -47,6 +47,9 @@ def test_csv_parquet_and_folders_hold_the_same_bags(tmp_path):
         ([np.ones((2, 3)), np.ones((2, 3))], [1, 2], "label"),
         ([np.ones((2, 3)), np.full((2, 3), np.nan)], [1, 0], "NaN"),
         ([np.ones(3), np.ones((2, 3))], [1, 0], "axes"),
+        ([np.ones((2, 3))], [1], "only one bag"),
+        ([np.ones((1, 3)), np.ones((1, 3))], [1, 0], "one instance"),
+        ([np.ones((2, 3)), np.ones((2, 3))], ["tumor", "normal"], "tumor"),
     ],
 )
 def test_bad_bags_are_refused_in_one_sentence(bags, labels, word):
