@@ -30,7 +30,7 @@ def find_columns(table: pd.DataFrame, bag: str, label: str, name: str) -> tuple[
     they are, two of the first three are taken if only one choice makes sense: two labels, and one
     label in each bag.
     """
-    if isinstance(table.columns, pd.RangeIndex):
+    if pd.api.types.is_integer_dtype(table.columns):
         return _by_place(table, bag, label, name)
     return (
         _by_name(table, bag, BAG_NAMES, "bag", name),
