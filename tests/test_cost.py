@@ -51,7 +51,10 @@ def test_a_bundled_model_has_the_shape_that_is_said_and_holds_the_bytes_that_are
     captured = capture(model, "How many tokens are enough?")
     held = sum(bytes_of(one.q, one.k, one.v) for one in captured.layers.values())
     weights = bytes_of(*model.model.base_model.parameters())
-    assert Job(NAMED["minilm"], len(captured), texts=1).resident == held + weights
+    job = Job(NAMED["minilm"], len(captured), texts=1)
+    assert job.stored == held
+    assert job.capturing == weights + held / 6
+    assert job.read == bytes_of(*tuple(captured[0, 0])[:3])
 
 
 def test_forward_flops_are_those_that_torch_counts():
@@ -99,15 +102,24 @@ def test_planning_is_linear_in_the_context_beyond_the_forward_pass():
     assert large["pair"] == 10**4 * small["pair"]
 
 
-def test_workers_divide_all_but_what_each_repeats():
+def test_workers_divide_all_but_the_capture():
     job = Job(NAMED["smollm2"], 1000)
     rates = dict.fromkeys(counts(job), 1e-9)
     one, many = (Estimate(job, rates, workers).totals() for workers in (1, 8))
-    repeated, whole = one["of which repeated"], one["hours on 1"]
-    assert many["hours on 8"].to_numpy() == pytest.approx(repeated + (whole - repeated) / 8)
-    assert many["core-hours"].to_numpy() == pytest.approx(whole + 7 * repeated)
+    assert many["core-hours"].equals(one["core-hours"])
+    assert (one["hours"] / many["hours"]).to_numpy() == pytest.approx([1, 8, 8])
     assert many["GB a worker"].equals(one["GB a worker"])
-    assert whole[1] * HOUR == pytest.approx(Estimate(job, rates).to_frame()["core-seconds"].sum())
+    whole = Estimate(job, rates).to_frame()["core-seconds"].sum()
+    assert one["core-hours"][[0, 2]].sum() * HOUR == pytest.approx(whole)
+
+
+def test_a_worker_does_not_grow_with_the_model():
+    small, large = (
+        Estimate(job, dict.fromkeys(counts(job), 1e-9)).totals()["GB a worker"]
+        for job in (Job(Shape(2, 4, 2, 64, 1e6), 4096), Job(Shape(80, 64, 8, 64, 70e9), 4096))
+    )
+    assert small[1] == large[1]
+    assert small[0] < large[0] / 100
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -138,11 +150,11 @@ def test_the_command_answers_as_a_table_and_as_json():
     code, out, err = call("cost", "--like", "llama-70b", "--context", "100000", "--json")
     assert code == 0, err
     said = json.loads(out)
-    assert [row["job"] for row in said["jobs"]] == ["plan", "measure"]
-    assert said["jobs"][0]["GB a worker"] > 4 * 70.6
+    assert [row["job"] for row in said["jobs"]] == ["capture", "plan", "measure"]
+    assert said["jobs"][0]["GB a worker"] > 4 * 70.6 > said["jobs"][1]["GB a worker"]
     code, out, _ = call("cost", "--like", "minilm", "--text-tokens", "64", "--workers", "2")
     assert code == 0
-    assert "hours on 2" in out
+    assert "known to +-" in out
 
 
 @pytest.mark.parametrize(

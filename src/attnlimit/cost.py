@@ -19,6 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from attnlimit import checks
 from attnlimit.budgets.budget import budget
+from attnlimit.budgets.terms import QUANTILE
 from attnlimit.errors import BadInput
 from attnlimit.models import Capture, LoadedModel, measure_capture, predict_capture
 from attnlimit.models.capture.captured import CapturedLayer
@@ -94,8 +95,7 @@ class Stage:
     unit: str
     count: float
     bytes: float
-    planned: bool = False  # whether `plan` has it; `measure` has all
-    repeated: bool = False  # by every worker, where other stages are divided among them
+    jobs: tuple[str, ...] = ("measure",)
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class Job:
     queries: int = 128
     texts: int = 4
     replicates: int = 100
+    number: int = 4  # bytes of a weight, and of a captured number: 2 in bfloat16
 
     def __post_init__(self) -> None:
         checks.count(self.context, "context", smallest=8)
@@ -119,18 +120,42 @@ class Job:
         checks.count(self.replicates, "replicates", smallest=2)
 
     @property
-    def resident(self) -> float:
-        """Bytes that a worker holds all the time: weights in single precision, and captures."""
-        shape = self.shape
-        rows = self.texts * shape.layers * (shape.heads + 2 * shape.kv_heads)
-        return NUMBER * (shape.parameters + rows * self.context * shape.head_dim)
+    def layer(self) -> float:
+        """Bytes of one layer of a text's capture."""
+        heads = self.shape.heads + 2 * self.shape.kv_heads
+        return float(self.number * heads * self.context * self.shape.head_dim)
+
+    @property
+    def stored(self) -> float:
+        """Bytes of the capture on disk, all layers and texts."""
+        return self.texts * self.shape.layers * self.layer
+
+    @property
+    def capturing(self) -> float:
+        """Bytes held where the model runs, besides its activations: weights, and one layer."""
+        return self.number * self.shape.parameters + self.layer
+
+    @property
+    def read(self) -> float:
+        """Bytes of a head on every text, in single precision: what a worker reads at a time."""
+        return 3.0 * NUMBER * self.texts * self.context * self.shape.head_dim
+
+    @property
+    def share_error(self) -> float:
+        """Standard error of the share of queries that a budget covers, from those asked."""
+        return math.sqrt(QUANTILE * (1 - QUANTILE) / self.asked)
+
+    @property
+    def asked(self) -> int:
+        """Queries of each head that are budgeted: of a causal model in the later half."""
+        return min(self.queries, self.context // 2 if self.shape.causal else self.context)
 
     def stages(self) -> tuple[Stage, ...]:
         """All stages, in their order."""
         shape, tokens, dim = self.shape, self.context, self.shape.head_dim
         heads, pairs = shape.layers * shape.heads, float(tokens) ** 2
         attended = tokens * (tokens + 1) / 2 if shape.causal else pairs  # by a fused kernel
-        asked = min(self.queries, tokens - tokens // 2 if shape.causal else tokens)
+        asked = self.asked
         sizes, nodes = drawn_sizes(tokens), (math.log(tokens) + SCORE_DEPTH) / STEP
         # A causal head's queries draw among other keys each: all their scores are weighed anew.
         weighed = tokens * len(sizes) if shape.causal else sum(sizes)
@@ -140,11 +165,12 @@ class Job:
         outputs = NUMBER * tokens * shape.multiplied / (shape.layers * shape.heads * dim)
         flops, scored = 2 * shape.multiplied * tokens, 4 * dim * heads * attended
         counted = float(self.texts * heads * asked * tokens)
-        budgeted = DOUBLE * asked * tokens * (dim + 5 * self.texts + 4)
+        budgeted = DOUBLE * tokens * (asked * (5 * self.texts + 4) + 3 * dim)
+        once, both = ("capture",), ("plan", "measure")
         return (
-            Stage("forward pass, products", "flop", self.texts * flops, outputs, True, True),
-            Stage("forward pass, attention", "attention flop", self.texts * scored, 0, True, True),
-            Stage("budgets of heads", "budgeted pair", counted, budgeted, True),
+            Stage("forward pass, products", "flop", self.texts * flops, outputs, once),
+            Stage("forward pass, attention", "attention flop", self.texts * scored, 0, once),
+            Stage("budgets of heads", "budgeted pair", counted, budgeted, both),
             Stage("exact curve, every query", "node pair", heads * pairs * nodes, 8 * block),
             Stage("delta method, influence", "pair", heads * pairs, 4 * block),
             Stage("draws", "drawn key", heads * drawn, picks),
@@ -187,7 +213,10 @@ def made_capture(tokens: int, dim: int, *, causal: bool, seed: int = 0) -> Captu
 
 @dataclass(frozen=True)
 class Estimate:
-    """Predicted cost of planning and of measuring, on so many workers of one core each."""
+    """Predicted cost of a capture, and of planning and measuring from it on so many workers.
+
+    A worker has one core, and reads the heads that it is given; only the capture has the model.
+    """
 
     job: Job
     rates: dict[str, float]
@@ -203,8 +232,8 @@ class Estimate:
             [
                 {
                     "stage": stage.name,
-                    "in": "plan, measure" if stage.planned else "measure",
-                    "done": "by every worker" if stage.repeated else "once, divided",
+                    "in": ", ".join(stage.jobs),
+                    "done": "once" if stage.jobs == ("capture",) else "head by head",
                     "units": stage.count,
                     "unit": stage.unit,
                     "core-seconds": self.seconds(stage),
@@ -215,19 +244,21 @@ class Estimate:
         )
 
     def totals(self) -> pd.DataFrame:
-        """One row for `plan` and one for `measure`."""
-        rows = []
-        for name in ("plan", "measure"):
-            mine = [one for one in self.job.stages() if one.planned or name == "measure"]
-            repeated = sum(self.seconds(one) for one in mine if one.repeated)
-            divided = sum(self.seconds(one) for one in mine if not one.repeated)
+        """One row for `capture`, one for `plan` and one for `measure` from it."""
+        job, rows = self.job, []
+        for name in ("capture", "plan", "measure"):
+            mine = [one for one in job.stages() if name in one.jobs]
+            hours = sum(self.seconds(one) for one in mine) / HOUR
+            whole = name == "capture"  # one machine runs the model
+            held = job.capturing if whole else job.read
             rows.append(
                 {
                     "job": name,
-                    "core-hours": (self.workers * repeated + divided) / HOUR,
-                    f"hours on {self.workers}": (repeated + divided / self.workers) / HOUR,
-                    "of which repeated": repeated / HOUR,
-                    "GB a worker": (self.job.resident + max(one.bytes for one in mine)) / 1e9,
+                    "core-hours": hours,
+                    "workers": 1 if whole else self.workers,
+                    "hours": hours if whole else hours / self.workers,
+                    "GB a worker": (held + max(one.bytes for one in mine)) / 1e9,
+                    "GB on disk": job.stored / 1e9 if whole else float("nan"),
                 }
             )
         return pd.DataFrame(rows)

@@ -167,15 +167,15 @@ def _best_keys(queries: Queries) -> Tensor:
 def _near_keys(sampler: SinksAndRecent | SinksAndWindow, queries: Queries) -> Tensor:
     """Errors (R, N) of the first keys and those around or before the query, for every number."""
     size = len(queries.head)
-    weighted = queries.weights[..., None] * queries.values  # (R, N, d_v)
     zero = torch.zeros(1, queries.values.shape[1] + 1, dtype=torch.double)
     kept = torch.arange(1, size + 1)
     sinks = kept.clamp_max(sampler.sinks)
     near = kept - sinks
     error = []
-    rows = zip(queries.rows, queries.weights, weighted, queries.output, strict=True)
-    for row, w, wv, out in rows:
-        sums = torch.cat([zero, torch.cumsum(torch.cat([wv, w[:, None]], 1), 0)])
+    rows = zip(queries.rows, queries.weights, queries.output, strict=True)
+    for row, w, out in rows:  # one at a time: (R, N, d_v) numbers would be the largest of all
+        weighted = torch.cat([w[:, None] * queries.values, w[:, None]], 1)
+        sums = torch.cat([zero, torch.cumsum(weighted, 0)])
         if isinstance(sampler, SinksAndWindow):
             start = torch.maximum(torch.minimum(row - near // 2, size - near), sinks)
             end = start + near

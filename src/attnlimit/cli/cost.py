@@ -8,7 +8,7 @@ from typer import Option
 
 from attnlimit import checks
 from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import print_json, print_table
+from attnlimit.cli.show import print_json, print_table, say
 from attnlimit.cost import NAMED, Estimate, Job, measure_rates, shape_of
 from attnlimit.errors import BadInput
 from attnlimit.models import load
@@ -22,6 +22,7 @@ def cost(
     parts: Annotated[int, Option(help="Stretches of text.")] = 4,
     replicates: Annotated[int, Option(help="Draws of measure.")] = 100,
     workers: Annotated[int, Option(help="Workers, of one core each.")] = 1,
+    half: Annotated[bool, Option("--half", help="Weights and capture in 16 bits.")] = False,
     json: AsJson = False,
 ) -> None:
     """Predict the hours and memory of plan and measure, before they are run.
@@ -34,10 +35,15 @@ def cost(
         raise BadInput(f"--like must be one of {', '.join(NAMED)}; got {like!r}.")
     count = checks.count(workers, "--workers")
     shape = shape_of(load(str(model))) if like is None else NAMED[like]
-    job = Job(shape, context, queries, parts, replicates)
+    job = Job(shape, context, queries, parts, replicates, number=2 if half else 4)
     found = Estimate(job, measure_rates(job), count)
     if json:
-        print_json({"stages": found.to_frame(), "jobs": found.totals(), "rates": found.rates})
+        jobs = {"jobs": found.totals(), "share_error": job.share_error}
+        print_json({"stages": found.to_frame(), **jobs, "rates": found.rates})
         return
     print_table(found.to_frame(), f"{like or model}, {parts} x {context} tokens")
     print_table(found.totals())
+    say(
+        f"The share of queries that a budget covers is known to +- {100 * job.share_error:.2g} % "
+        f"from {job.asked} of each head."
+    )

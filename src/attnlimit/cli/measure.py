@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -14,9 +16,10 @@ from attnlimit.cli.where import RunOptions
 from attnlimit.report.figures import draw
 from attnlimit.report.model_page import heads_figure, model_page
 from attnlimit.report.page import write_page
-from attnlimit.reproduce.model import EXPERIMENT, survey_of
+from attnlimit.reproduce.model import ModelRun, survey_of
 from attnlimit.runs import RunFolder, execute
-from attnlimit.survey import Survey
+from attnlimit.survey import Survey, write_captures
+from attnlimit.survey.stored import Stored
 
 REPLICATES = 100
 
@@ -53,9 +56,17 @@ def run_model(
     """Run a model on its texts, or find the finished run; write what it leaves, and show it."""
     executor = how.executor()
     question = asked.question(replicates=replicates, seed=how.seed)
-    with run_view("heads", shown=not json) as progress:
+    with run_view("heads", shown=not json) as progress, TemporaryDirectory() as place:
+
+        @cache
+        def store() -> Stored:
+            files = write_captures(question, Path(place) / "captures").stored
+            assert files is not None
+            return files
+
+        shared = how.near and question.stored is None  # workers read what one pass wrote
         folder = execute(
-            EXPERIMENT,
+            ModelRun(store if shared else None),
             question.to_config(),
             how.out,
             executor=executor,

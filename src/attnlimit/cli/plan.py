@@ -8,18 +8,24 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.budgets import plan_budgets
+from attnlimit.budgets import Plan, plan_budgets
 from attnlimit.budgets.longer import FACTORS
 from attnlimit.cli.model_options import ModelOptions
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.output_plan import OutputOptions, show_output_plan
-from attnlimit.cli.show import print_json, print_table, progress_bar, say
+from attnlimit.cli.show import print_json, print_table, progress_bar, run_view, say
+from attnlimit.cli.where import WorkerOptions
 from attnlimit.models.heads.rounding import rounding_remarks
+from attnlimit.survey import Question
+
+FEW_HEADS = 16
+"""Heads up to which starting processes takes longer than what they save."""
 
 
 def plan(
     asked: ModelOptions,
     whole: OutputOptions,
+    who: WorkerOptions,
     budget: Annotated[Path | None, typer.Option(help="Write the budget file here.")] = None,
     json: AsJson = False,
 ) -> None:
@@ -28,14 +34,7 @@ def plan(
     if whole.asked:
         show_output_plan(question, whole, budget, json)
         return
-    with progress_bar("heads", shown=not json) as progress:
-        found = plan_budgets(
-            question.captures(),
-            question.terms,
-            layers=question.layers,
-            source=question.source,
-            progress=progress,
-        )
+    found = _planned(question, who, json)
     written = found.write(budget) if budget is not None else None
     if json:
         print_json({**found.to_dict(), "file": written})
@@ -58,7 +57,26 @@ def plan(
             f"  at {factor} times the context, extrapolated: median head "
             f"{median(cheapest):.0f} of {factor * found.context} tokens"
         )
-    for remark in rounding_remarks(question.captures()[0]):
-        say(f"  {remark}")
+    if question.stored is not None or question.loaded().dtype.itemsize < 4:
+        for remark in rounding_remarks(question.captures()[0]):
+            say(f"  {remark}")
     if written is not None:
         say(f"budget file  {written}")
+
+
+def _planned(question: Question, who: WorkerOptions, json: bool) -> Plan:
+    """Plan every head here, or by several workers if there is enough for them to do."""
+    few = len(question.layers) * question.heads <= FEW_HEADS and who.workers is None
+    if who.cluster is None and (few or who.count == 1):
+        with progress_bar("heads", shown=not json) as progress:
+            return plan_budgets(
+                question.captures(),
+                question.terms,
+                layers=question.layers,
+                source=question.source,
+                progress=progress,
+            )
+    from attnlimit.reproduce.plan_run import plan_by_workers
+
+    with run_view("heads", shown=not json) as status:
+        return plan_by_workers(question, who.executor(), status, near=who.near)

@@ -28,11 +28,9 @@ class TlsOptions:
 
 
 @dataclass(frozen=True)
-class _WorkOptions:
-    """Where a run goes and who does its work."""
+class _WhoOptions:
+    """Who does the work."""
 
-    seed: Annotated[int, Option(help="Seed of all random numbers.")] = 0
-    out: Annotated[Path, Option(help="Folder that run folders go in.")] = Path("runs")
     workers: Annotated[int | None, Option(help="Processes; one for each core by default.")] = None
     cluster: Annotated[
         str | None, Option(help="local, or a Dask scheduler's tcp:// or tls:// address.")
@@ -40,18 +38,43 @@ class _WorkOptions:
 
 
 @dataclass(frozen=True)
-class RunOptions(TlsOptions, _WorkOptions):
-    """Where a run goes and who does its work."""
+class WorkerOptions(TlsOptions, _WhoOptions):
+    """Who does the work."""
+
+    @property
+    def near(self) -> bool:
+        """Whether workers see the files of this machine."""
+        return self.cluster in (None, "local")
+
+    @property
+    def count(self) -> int:
+        """Processes of this machine."""
+        return (
+            os.cpu_count() or 1 if self.workers is None else checks.count(self.workers, "--workers")
+        )
 
     def executor(self) -> Executor:
         """Return who does the work: processes of this machine, or a cluster."""
-        workers = None if self.workers is None else checks.count(self.workers, "--workers")
         if self.cluster is None:
             if self.tls() != Tls():
                 raise BadInput("Certificates are for a cluster: add --cluster tls://host:port.")
-            return LocalProcesses(workers or os.cpu_count() or 1)
-        if workers is not None and self.cluster != "local":
+            return LocalProcesses(self.count)
+        if self.workers is not None and self.cluster != "local":
             raise BadInput(
                 f"--workers starts processes here; the cluster {self.cluster} has its own workers."
             )
+        workers = None if self.workers is None else self.count
         return DaskCluster(self.cluster, workers=workers, tls=self.tls())
+
+
+@dataclass(frozen=True)
+class _PlaceOptions:
+    """Where a run goes."""
+
+    seed: Annotated[int, Option(help="Seed of all random numbers.")] = 0
+    out: Annotated[Path, Option(help="Folder that run folders go in.")] = Path("runs")
+
+
+@dataclass(frozen=True)
+class RunOptions(WorkerOptions, _PlaceOptions):
+    """Where a run goes and who does its work."""

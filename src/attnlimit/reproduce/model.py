@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import numpy as np
 import pandas as pd
@@ -11,10 +12,14 @@ from attnlimit.errors import BadInput
 from attnlimit.runs import RunFolder
 from attnlimit.runs.experiment import Config, Shard, whole
 from attnlimit.survey import SCHEMAS, Question, Survey, survey_head
+from attnlimit.survey.stored import Stored
 
 
 class ModelRun:
     """The run behind `demo` and `measure`; its configuration is `Question.to_config()`."""
+
+    def __init__(self, store: Callable[[], Stored] | None = None) -> None:
+        self.store = store  # makes the files that workers read, when they are first needed
 
     name = "model"
     path = "attnlimit.reproduce.model:EXPERIMENT"
@@ -24,9 +29,10 @@ class ModelRun:
     def shards(self, config: Config) -> Iterator[Shard]:
         """Cut the survey into its heads."""
         question = Question.from_config(config)
+        files = {} if self.store is None else {"stored": asdict(self.store())}
         for layer in question.layers:
             for head in range(question.heads):
-                yield {**config, "layer": layer, "head": head}
+                yield {**config, **files, "layer": layer, "head": head}
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Survey a head: one row, whose cells are the head's rows of each table."""
