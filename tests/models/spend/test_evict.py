@@ -274,6 +274,17 @@ def test_models_whose_cache_cannot_be_cut_are_refused():
         windowed.generate(torch.arange(3, 30)[None], max_new_tokens=2)
 
 
+@pytest.mark.parametrize("rule", [RULES[0], RULES[2], RULES[4]], ids=lambda rule: rule.name)
+def test_corrections_stay_precise_where_keys_are_not(rule):
+    low = build().to(torch.bfloat16)
+    cache = cut_cache(low, rule, 40)
+    one = cache.layers[0].kept[0][0]
+    assert one.key.dtype is torch.bfloat16
+    assert one.added.dtype is torch.float32
+    _, inputs = prompts((40,))
+    assert generate(low, inputs, rule).shape == (1, 50)
+
+
 def test_learned_positions_are_cut_too():
     config = transformers.GPT2Config(
         vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, pad_token_id=0, eos_token_id=None

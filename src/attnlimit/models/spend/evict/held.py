@@ -58,11 +58,11 @@ class Held:
 
     def watched(self, row: int, turn: Turn, rule: Eviction) -> Watched:
         """Everything a rule asks for."""
-        found, keys = self.passed[row], self._keys(row)
+        found, keys, queries = self.passed[row], self._keys(row), self.queries(row, rule)
         return Watched(
-            queries=self.queries(row, rule),
-            key=keys.key,
-            value=keys.value,
+            queries=Queries(queries.query.float(), queries.places),
+            key=keys.key.float(),
+            value=keys.value.float(),
             added=keys.added,
             positions=keys.positions,
             length=self.length(row),
@@ -103,7 +103,8 @@ class Held:
             key, value = key[:, since], value[:, since]
         before = self.layer.lengths[row] if self.was_cut else 0
         places = torch.arange(before, before + len(since), dtype=torch.int32)
-        new = Kept(key, value, key.new_zeros(key.shape[:2]), places.expand(self.heads, -1))
+        none = key.new_zeros(key.shape[:2], dtype=torch.float32)  # precise whatever keys are
+        new = Kept(key, value, none, places.expand(self.heads, -1))
         if not self.was_cut:
             return new
         return Kept(*(
