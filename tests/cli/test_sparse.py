@@ -52,17 +52,21 @@ def test_capacity_oracle_separation_phase(capsys):
 
 
 def test_plan(capsys, tmp_path):
-    X, y = SparseTask(8, 1, 5.0).sample(200, 6, seed=0)
+    pytest.importorskip("sklearn")
+    X, y = SparseTask(5, 1, 6.0).sample(24, 3, seed=0)
     rows = [
-        pd.DataFrame(bag, columns=list("abcdef")).assign(bag=i, label=label)
+        pd.DataFrame(bag, columns=list("abc")).assign(bag=i, label=label)
         for i, (bag, label) in enumerate(zip(X, y, strict=True))
     ]
     pd.concat(rows).to_csv(tmp_path / "pilot.csv", index=False)
     found = run_json(capsys, "plan", str(tmp_path / "pilot.csv"), "--budget", "50",
-                     "--out", str(tmp_path))  # fmt: skip
-    assert found["task"]["strength"] == pytest.approx(5.0, rel=0.1)
-    assert "pooling" in found["recommendation"]
-    assert (tmp_path / "sparse-plan.png").exists()
+                     "--out", str(tmp_path / "plan"))  # fmt: skip
+    assert found["recommended"] in found["recommendation"]
+    assert found["advice"][0]["bags"] == 50
+    assert "bags" in found["next_step"] or "Nothing more" in found["next_step"]
+    assert {"bag", "instance", "alone"} <= set(found["telling"][0])
+    assert (tmp_path / "plan" / "sparse-plan-curves.png").exists()
+    assert "Instances that tell" in (tmp_path / "plan" / "sparse-plan.html").read_text()
 
 
 @pytest.mark.parametrize(

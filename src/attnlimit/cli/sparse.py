@@ -6,15 +6,16 @@ user's setting.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
 
 from attnlimit.checks import count
 from attnlimit.cli.options import with_options
-from attnlimit.cli.show import console, progress_bar
+from attnlimit.cli.show import progress_bar
 from attnlimit.cli.sparse_enough import enough
 from attnlimit.cli.sparse_options import (
     Alphas,
@@ -85,36 +86,55 @@ def curves(
 @with_options
 def plan(
     bags: Annotated[Path, typer.Argument(help="CSV or parquet with bag ids, or a folder of .npy.")],
-    budget: Annotated[Numbers, typer.Option(help="Numbers of labelled bags.")] = "50,100,200,400",
+    budget: Annotated[
+        Numbers | None, typer.Option(help="Numbers of labelled bags; multiples of the pilot.")
+    ] = None,
     bag: Annotated[str, typer.Option(help="Column that names the bag.")] = "bag",
     label: Annotated[str, typer.Option(help="Column with the bag's label.")] = "label",
-    ridge: Ridge = 0.1,
     max_dim: Annotated[int | None, typer.Option(help="Keep this many components.")] = None,
     *,
     shown: Shown,
 ) -> None:
-    """Predict mean and attention pooling on your bags from a pilot set, and recommend one."""
-    from attnlimit.report.sparse_figures import plan_figure
+    """Which pooling, and how many labelled bags: tried on a pilot, and predicted beyond it.
+
+    Writes a page and a table in --out, which is the folder sparse-plan unless it is given.
+    """
+    from attnlimit.report.bags_page import plan_figure, plan_page
+    from attnlimit.report.page import write_page
     from attnlimit.sparse import plan_bags, read_bags
+    from attnlimit.sparse.bags.sentences import (
+        broken_assumptions,
+        next_step,
+        recommendation,
+        remarks,
+        spoken,
+    )
+    from attnlimit.sparse.bags.telling import telling_instances
 
     pilot = read_bags(bags, bag, label)
-    budgets = [count(value, "--budget") for value in numbers(budget, "--budget")]
+    wanted = numbers(budget, "--budget") if budget else None
+    budgets = None if wanted is None else [count(value, "--budget") for value in wanted]
     with progress_bar("plan", shown=not shown.json) as progress:
-        found = plan_bags(
-            pilot, budgets, ridge=ridge, max_dim=max_dim, seed=shown.seed, progress=progress
-        )
-    frame, advice, task = found.to_frame(), found.recommendation, found.estimate.task
-    written = shown.save(frame, plan_figure(frame, found.floor, advice), "sparse-plan")
-    if not shown.json:
-        console().print(str(found.estimate), soft_wrap=True, markup=False)
-    known = {"dim": found.estimate.dim, "signal_fraction": found.estimate.signal_fraction}
+        found = plan_bags(pilot, budgets, max_dim=max_dim, seed=shown.seed, progress=progress)
+    folder = shown.out or Path("sparse-plan")
+    shown = replace(shown, out=folder)
+    telling = telling_instances(found, pilot)
+    written = shown.save(found.to_frame(), plan_figure(found), "sparse-plan-curves")
+    command = f"attnlimit sparse plan {quote(str(bags))} --seed {shown.seed}"
+    page = write_page(folder / "sparse-plan.html", plan_page(found, telling, command))
+    advice = recommendation(found)
+    task = found.estimate and {**asdict(found.estimate.task), "dim": found.estimate.dim}
     shown.show(
-        frame,
-        "Predicted test error",
-        [advice, *written],
-        task={**asdict(task), **known},
-        checks=found.estimate.to_frame(),
+        found.to_frame() if shown.json else spoken(found),
+        "Error on other bags",
+        [advice, *remarks(found), *broken_assumptions(found), f"page: {page}", *written],
+        task=task,
+        checks=None if found.estimate is None else found.estimate.to_frame(),
+        recommended=found.recommended,
         recommendation=advice,
+        next_step=next_step(found),
+        advice=[asdict(one) for one in found.advice],
+        telling=telling,
     )
 
 

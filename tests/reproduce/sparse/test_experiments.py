@@ -31,9 +31,10 @@ TINY = {
     },
     "sparse-length": {"sharpnesses": [0.0, 2.0], "lengths": [10, 20], "dim": 60, "replicates": 4},
     "sparse-check": {"settings": SETTINGS[:2], "dims": [20, 80], "replicates": [4, 4]},
-    "sparse-digits": PLANNED | {"digits": [0], "max_dim": 20},
+    "sparse-digits": PLANNED | {"digits": [0], "pilot": 40},
+    "sparse-benchmarks": {"sets": ["digits"], "drawn": 36},
     "sparse-documents": PLANNED
-    | {"articles": ["Autism"], "background": 4, "per_article": 30, "max_dim": 10, "pilot": 100},
+    | {"articles": ["Autism"], "background": 4, "per_article": 30, "pilot": 40},
 }
 COLUMNS = {
     "sparse-curves": {"model", "alpha", "test_error", "test_error measured", "train_margin"},
@@ -45,6 +46,7 @@ COLUMNS = {
     "sparse-length": {"length", "tau 0", "tau 2 measured", "oracle"},
     "sparse-check": {"setting", "predicted", "measured", "z", "z extrapolated"},
     "sparse-digits": {"digit", "test", "bags", "pooling", "predicted", "measured"},
+    "sparse-benchmarks": {"set", "pooling", "predicted", "low", "high", "measured", "holds"},
     "sparse-documents": {"article", "test", "bags", "pooling", "predicted", "measured"},
 }
 QUANTITIES = ("test_error", "cosine", "error", "bayes", "attention", "pooled")
@@ -67,7 +69,7 @@ def test_every_sparse_experiment_is_tried_here():
 def test_experiment_runs_and_draws(name, tmp_path, request):
     if name == "sparse-documents":
         request.getfixturevalue("text_and_model")
-    if name == "sparse-digits":
+    if name in ("sparse-digits", "sparse-documents", "sparse-benchmarks"):
         pytest.importorskip("sklearn")
     result = run(name, TINY[name], out=tmp_path)
     assert COLUMNS[name] <= set(result.table.columns)

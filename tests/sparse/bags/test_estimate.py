@@ -45,7 +45,13 @@ def test_broken_assumptions_are_named():
     assert not next(c for c in estimate(ragged).checks if "length" in c.assumption).holds
 
 
+def test_a_small_pilot_sees_fewer_directions():
+    found = estimate(drawn(SparseTask(2, 1, 2.0), 40, 50, seed=0))
+    assert 1 <= found.dim < 10
+
+
 def test_a_pilot_that_is_too_small_is_refused():
-    tiny = drawn(SparseTask(2, 1, 2.0), 10, 50, seed=0)
-    with pytest.raises(BadInput, match="max-dim"):
-        estimate(tiny)
+    with pytest.raises(BadInput, match="too few to see the noise"):
+        estimate(make_bags([np.ones((1, 2))] * 4, [1, 1, 0, 0]))
+    with pytest.raises(BadInput, match="all alike"):
+        estimate(make_bags([np.ones((4, 2))] * 8, [1, 0] * 4))

@@ -24,7 +24,7 @@ class Digits(PlannedBags):
             "pilot": 400,
             "max_dim": None,
             "budgets": [50, 100, 200, 400, 800, 1600],
-            "replicates": 40 if paper else 20,
+            "replicates": 20 if paper else 6,
             "test_bags": 4000,
         }
 

@@ -12,12 +12,10 @@ from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import COMPARED
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import pairs, panel
-from attnlimit.reproduce.rows import groups, where
+from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.sparse.rows import shared
 from attnlimit.sparse import measure_plan, plan_bags
 from attnlimit.sparse.bags.source import BagSource
-
-POOLINGS = ("mean pooling", "attention")
 
 
 class PlannedBags(Experiment):
@@ -48,16 +46,14 @@ class PlannedBags(Experiment):
         tests = bags.draw_tests(shard["test_bags"], rng)
         many = {"replicates": shard["replicates"], "seed": int(seed.generate_state(1)[0])}
         frame = measure_plan(plan, bags.draw, tests, **many)
-        failed = [check.assumption for check in plan.estimate.checks if not check.holds]
-        held_out = plan.estimate.checks[-1]
+        checks = () if plan.estimate is None else plan.estimate.checks
         frame[self.signal] = shard[self.signal]
         return frame.assign(
-            dim=plan.estimate.dim,
-            strength=plan.estimate.task.strength,
-            signal_fraction=plan.estimate.signal_fraction,
-            pilot_expected=held_out.expected,
-            pilot_found=held_out.found,
-            failed="; ".join(failed),
+            theory_alone=[
+                plan.theory(*row) for row in zip(frame["pooling"], frame["bags"], strict=True)
+            ],
+            recommended=frame["pooling"] == plan.recommended,
+            failed="; ".join(check.assumption for check in checks if not check.holds),
         )
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
@@ -80,7 +76,7 @@ class PlannedBags(Experiment):
         )
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        return curves[[self.signal, "test", "bags", "pooling", *COMPARED]]
+        return curves[[self.signal, "test", "bags", "pooling", "low", "high", *COMPARED]]
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """What the plans were worth."""
@@ -91,17 +87,17 @@ class PlannedBags(Experiment):
 
 def _remark(part: pd.DataFrame, name: str) -> str:
     """What the predictions were worth, and which assumptions the bags break."""
-    ratio = part["measured"] / part["predicted"]
     worth = []
-    for test, rows in groups(part.assign(ratio=ratio), "test"):
-        pooled, attended = (where(rows, pooling=pooling)["ratio"] for pooling in POOLINGS)
-        worth.append(
-            f"on {test} {pooled.min():.2f} to {pooled.max():.2f} for mean pooling, "
-            f"{attended.min():.2f} to {attended.max():.2f} for attention"
+    for test, rows in groups(part.assign(ratio=part["measured"] / part["predicted"]), "test"):
+        inside = rows["measured"].between(rows["low"], rows["high"]).mean()
+        ratios = ", ".join(
+            f"{found['ratio'].min():.2f} to {found['ratio'].max():.2f} for {pooling}"
+            for pooling, found in groups(rows, "pooling")
         )
-    first = part.iloc[0]
+        worth.append(f"on {test} {ratios} ({inside:.0%} inside the 90 % interval)")
+    chosen = part.loc[part["recommended"], "pooling"].iloc[0]
+    failed = part["failed"].iloc[0] or "none"
     return (
-        f"{name}: estimated strength {first['strength']:.2f} in d = {first['dim']}. Measured over "
-        f"predicted {'; '.join(worth)}. Held-out pilot error {first['pilot_found']:.3f}, model "
-        f"{first['pilot_expected']:.3f}. Assumptions that fail: {first['failed'] or 'none'}."
+        f"{name}: {chosen} recommended. Measured over predicted {'; '.join(worth)}. Assumptions "
+        f"that fail: {failed}."
     )

@@ -23,6 +23,8 @@ from attnlimit.sparse.task import SparseTask
 EM_STEPS = 50
 EXPLAINED = 0.99
 """Part of the noise variance that is kept; directions beyond it have outliers, not noise."""
+INSTANCES_EACH = 5
+"""Instances that a component of the noise is estimated from, at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +72,18 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
     """Estimate L, R, theta, the prior and the noise from labelled bags, and check the model.
 
     The negative bags' instances give the noise, which is whitened by principal components (those
-    that explain 99 % of its variance, at most `max_dim`). The signal is a second
+    that explain 99 % of its variance, at most `max_dim`, and five instances for each at least, so
+    that a small pilot sees fewer of them). The signal is a second
     Gaussian component of the positive bags' instances, with the same covariance, fitted by
     expectation-maximisation on two halves of the pilot: what one half finds is measured on the
     other, so that noise is not mistaken for signal.
     """
     max_dim = None if max_dim is None else count(max_dim, "max_dim")
     negative = np.concatenate(bags.of_class(-1))
-    if len(negative) < 2 * min(bags.dim, max_dim or bags.dim):
+    if len(negative) < INSTANCES_EACH:
         raise BadInput(
-            f"the negative bags hold {len(negative)} instances, too few to whiten {bags.dim} "
-            "dimensions; give more bags, or lower --max-dim."
+            f"the negative bags hold {len(negative)} instances, too few to see the noise; label "
+            f"bags with at least {INSTANCES_EACH}."
         )
     centre, whitening = _whitening(negative, max_dim)
     white = bags.transformed(whitening, centre)
@@ -116,12 +119,22 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
 
 def _whitening(instances: Array, max_dim: int | None) -> tuple[Array, Array]:
     centre = instances.mean(axis=0)
-    values, vectors = np.linalg.eigh(np.cov(instances, rowvar=False).reshape(len(centre), -1))
-    order = np.argsort(values)[::-1]
-    explained = np.cumsum(values[order]) / values.sum()
-    wanted = int(np.searchsorted(explained, EXPLAINED) + 1)
-    keep = order[: min(wanted, max_dim or wanted, len(instances) // 2)]
-    return centre, vectors[:, keep] / np.sqrt(values[keep])
+    values, vectors = _principal(instances - centre)
+    if values[0] <= 0:
+        raise BadInput("the negative bags' instances are all alike; there is no noise to whiten.")
+    wanted = int(np.searchsorted(np.cumsum(values) / values.sum(), EXPLAINED) + 1)
+    keep = min(wanted, max_dim or wanted, len(instances) // INSTANCES_EACH)
+    return centre, vectors[:, :keep] / np.sqrt(values[:keep])
+
+
+def _principal(centred: Array) -> tuple[Array, Array]:
+    """Variances and directions of principal components, the largest first."""
+    size, dim = centred.shape
+    if size < dim:
+        _, widths, directions = np.linalg.svd(centred, full_matrices=False)
+        return widths**2 / (size - 1), directions.T
+    values, vectors = np.linalg.eigh(centred.T @ centred / (size - 1))
+    return values[::-1], vectors[:, ::-1]
 
 
 def _signal(instances: Array) -> Array:

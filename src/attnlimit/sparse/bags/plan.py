@@ -1,122 +1,208 @@
-"""How many labelled bags will mean pooling and attention pooling need: predict, and recommend."""
+"""Which pooling, and how many labelled bags? Measured on a pilot, and predicted beyond it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from attnlimit.checks import count, positive, token_counts
-from attnlimit.errors import BadInput, NotConverged
+from attnlimit.checks import Array, count, token_counts
+from attnlimit.errors import BadInput
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result
+from attnlimit.sparse.bags.advice import Advice, advise
 from attnlimit.sparse.bags.bags import Bags
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
-from attnlimit.sparse.law.bayes import bayes_error
-from attnlimit.sparse.law.end_to_end import EndToEnd, best_split
-from attnlimit.sparse.law.learning_curve import learning_curve
-from attnlimit.sparse.train.descent import misclassified, pool, pooled_bags, train_attention
-from attnlimit.sparse.train.fit import fit_readout
+from attnlimit.sparse.bags.forecast import Belief, Forecast, forecast
+from attnlimit.sparse.bags.pilot import PilotErrors, Progress, affordable, cross_validate, misses
+from attnlimit.sparse.bags.poolings import LAWS, best_shrinkage, poolings
+from attnlimit.sparse.bags.sentences import recommendation
+from attnlimit.sparse.law.learning import LearningLaw, learning_law
 
-RIDGE = 0.1
-"""In whitened coordinates; the same in prediction and in training."""
+GROWTH = (1, 2, 4, 8)
+"""Budgets that are considered unless others are asked for, in pilots."""
 
 
 @dataclass(frozen=True, eq=False)
-class BagPlan:
-    """Predicted error of each pooling against the number of labelled bags."""
+class BagPlan(Result, Pictured):
+    """Error of each pooling on the pilot, and its forecast with more labelled bags."""
 
-    estimate: BagEstimate
-    budgets: np.ndarray
-    mean_error: np.ndarray
-    attention: tuple[EndToEnd, ...]
-    floor: float
-    """Bayes error of the estimated task."""
-    ridge: float
+    pilot: PilotErrors
+    forecasts: Mapping[str, Forecast]
+    budgets: NDArray[np.int64]
+    estimators: Mapping[str, Any]
+    """The poolings as scikit-learn estimators, not fitted, as they were tried."""
+    estimate: BagEstimate | None
+    """The sparse task that the instances look like, with checks; None if they are too few."""
+    beliefs: Mapping[str, Belief]
+    """What the theory alone says of each pooling, if there is an estimate."""
+    guess: float
+    """Error of always saying the more frequent class."""
 
     @property
-    def attention_error(self) -> np.ndarray:
-        """Predicted error of attention pooling at each budget."""
-        return np.array([part.test_error for part in self.attention])
+    def resolution(self) -> float:
+        """The smallest error that the pilot can see: one bag."""
+        return self.pilot.resolution
+
+    @cached_property
+    def advice(self) -> tuple[Advice, ...]:
+        """What to use, at each budget."""
+        return tuple(advise(self.pilot, self.forecasts, int(n), self.guess) for n in self.budgets)
 
     @property
-    def recommendation(self) -> str:
-        """One sentence: which pooling, from how many bags on, and how far to trust it."""
-        held_out = self.estimate.checks[-1]
-        guess = self.estimate.task.guess
-        agreement = next(c for c in self.estimate.checks if c.assumption.startswith("two halves"))
-        if not agreement.holds or held_out.found >= guess:
-            return (
-                "No recommendation: the pilot does not show one signal. Its two halves agree with "
-                f"cosine {agreement.found:.2f}, and on bags held out the estimated signal errs "
-                f"{held_out.found:.1%} of the time, where guessing errs {guess:.1%}; label more "
-                "bags, or use other features, before believing the errors predicted here."
-            )
-        better = self.attention_error < self.mean_error
-        failed = [c.assumption.split(" (")[0] for c in self.estimate.checks if not c.holds]
-        if better.all():
-            advice = "Use attention pooling at every size considered"
-        elif not better.any():
-            advice = "Use mean pooling at every size considered"
-        else:
-            switch = int(self.budgets[np.argmax(better)])
-            advice = f"Use mean pooling below about {switch} bags and attention pooling from there"
-        trust = "; the bags fit the model's assumptions"
-        if failed:
-            broken = f"{len(failed)} assumption(s): {'; '.join(failed)}"
-            trust = f"; but check first, as the bags break {broken}"
-        return (
-            f"{advice}{trust}. On pilot bags held out, the estimated signal alone errs "
-            f"{held_out.found:.1%} of the time, where the model says {held_out.expected:.1%}."
-        )
+    def recommended(self) -> str:
+        """The pooling to use with the largest budget."""
+        return self.advice[-1].pooling
+
+    @property
+    def estimator(self) -> Any:
+        """That pooling as a scikit-learn estimator, ready to be fitted on all bags."""
+        from sklearn.base import clone
+
+        return clone(self.estimators[self.recommended])
+
+    def predicted(self, pooling: str, bags: float) -> Array:
+        """Return the 90 % interval's lower end, middle and upper end of a pooling's error.
+
+        Nothing below the pilot's resolution is claimed: there the lower end is 0, and the others
+        are the resolution.
+        """
+        low, middle, high = self.forecasts[pooling].error(bags)
+        least = self.resolution
+        return np.array([low if low >= least else 0.0, max(middle, least), max(high, least)])
+
+    def theory(self, pooling: str, bags: float) -> float:
+        """Return what the theory alone says, without training anything; NaN if it says nothing."""
+        belief = self.beliefs.get(pooling)
+        if belief is None:
+            return float("nan")
+        return float(self.forecasts[pooling].laws[0](belief.strength, belief.dim, bags))
 
     def to_frame(self) -> pd.DataFrame:
-        """One row for each budget."""
-        return pd.DataFrame(
-            {
-                "bags": self.budgets,
-                "mean_pooling": self.mean_error,
-                "attention": self.attention_error,
-                "query_bags": [round(p.alpha0 * self.estimate.dim) for p in self.attention],
-                "query_cosine": [p.alignment.cosine for p in self.attention],
-                "sharpness": [p.alignment.sharpness for p in self.attention],
-                "bayes": self.floor,
-            }
-        )
+        """One row for each pooling and size: measured on the pilot, or predicted with an interval.
 
-    def __str__(self) -> str:
-        table = self.to_frame().to_string(index=False, float_format=lambda v: f"{v:.3f}")
-        return f"{self.estimate}\n\n{table}\n\n{self.recommendation}"
+        `at_most` marks predictions below the pilot's resolution, which is what is given then.
+        """
+        rows: list[dict[str, Any]] = []
+        for place, name in enumerate(self.pilot.poolings):
+            for at, size in enumerate(self.pilot.sizes):
+                seen = {
+                    "measured": self.pilot.error[place, at],
+                    "stderr": self.pilot.stderr[place, at],
+                }
+                rows.append({"pooling": name, "bags": int(size), **seen})
+            for size in self.budgets:
+                low, middle, high = self.predicted(name, int(size))
+                said = {"predicted": middle, "low": low, "high": high}
+                at_most = bool(middle <= self.resolution)
+                rows.append({"pooling": name, "bags": int(size), **said, "at_most": at_most})
+        columns = ["pooling", "bags", "measured", "stderr", "predicted", "low", "high", "at_most"]
+        return pd.DataFrame(rows, columns=columns).astype({"at_most": "boolean"})
+
+    def headline(self) -> str:
+        """The recommendation, and what it stands on."""
+        return recommendation(self)
+
+    def panel(self) -> Panel:
+        """Learning curves of all poolings, with the interval of the recommended one."""
+        return self.curves(self.pilot.poolings, {self.recommended})
+
+    def curves(self, names: Sequence[str], intervals: Container[str]) -> Panel:
+        """Learning curves of some poolings: measured on the pilot, and predicted beyond it."""
+        first, last = float(self.pilot.sizes[0]), float(self.budgets[-1])
+        sizes = np.geomspace(first, max(last, self.pilot.sizes[-1]), 25)
+        series = []
+        for name in names:
+            low, middle, high = np.array([self.predicted(name, size) for size in sizes]).T
+            if name in intervals:
+                ends = {"lower": low, "upper": high}
+                series.append(Series(sizes, middle, "band", None, name, **ends))
+            place = self.pilot.poolings.index(name)
+            seen, bars = self.pilot.error[place], self.pilot.stderr[place]
+            series += [
+                Series(sizes, middle, "line", name, name),
+                Series(self.pilot.sizes, seen, "points", None, name, bars),
+            ]
+        guess = [self.guess] * len(sizes)
+        series.append(Series(sizes, guess, "dotted", "guessing", "guessing"))
+        title = f"measured on {self.pilot.bags} bags, and predicted beyond"
+        x, y = "labelled bags trained on", "error on other bags"
+        return Panel(title, x, y, series, y_scale="linear")
 
 
 def plan_bags(
     bags: Bags,
-    budgets: Sequence[int] = (50, 100, 200, 400, 800, 1600),
+    budgets: Sequence[int] | None = None,
     *,
-    ridge: float = RIDGE,
     max_dim: int | None = None,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> BagPlan:
-    """Estimate the task from a pilot set and predict both poolings at each budget of bags."""
-    sizes = np.unique(token_counts(budgets, "budgets", smallest=4))
-    ridge = positive(ridge, "ridge")
-    found = estimate(bags, max_dim, seed)
-    alphas = sizes / found.dim
-    curve = learning_curve(found.task, alphas, "pooled", ridge=ridge)
-    attention = []
-    for done, alpha in enumerate(alphas):
-        attention.append(best_split(found.task, float(alpha), ridge=ridge, dim=found.dim))
-        if progress is not None:
-            progress(done + 1, len(alphas))
-    return BagPlan(
-        found,
-        sizes,
-        np.array([r.test_error for r in curve]),
-        tuple(attention),
-        bayes_error(found.task).value,
-        ridge,
-    )
+    """Cross-validate every pooling on a pilot, and predict its error with more bags.
+
+    The pilot gives the level of each learning curve, the theory its shape beyond the pilot
+    (docs/theory/sparse-bags.md). Needs scikit-learn.
+
+    Parameters
+    ----------
+    bags
+        The pilot: labelled bags, at least three of each class.
+    budgets
+        Numbers of labelled bags to predict for; 1, 2, 4 and 8 pilots by default.
+    max_dim
+        Keep at most so many principal components of the noise when the theory's own picture is
+        estimated; chosen by the number of instances by default.
+    """
+    grown = np.array(GROWTH) * len(bags)
+    sizes = grown if budgets is None else np.unique(token_counts(budgets, "budgets", smallest=4))
+    first, second = np.random.SeedSequence(seed).spawn(2)
+    effort = affordable(bags)
+    shrinkage = best_shrinkage(bags, effort._replace(repeats=1), first)
+    estimators = poolings(shrinkage)
+    pilot = cross_validate(bags, estimators, effort, seed=second, progress=progress)
+    try:
+        found = estimate(bags, max_dim, seed)
+    except BadInput:
+        found = None
+    beliefs = {} if found is None else {name: _belief(found, law) for name, law in LAWS.items()}
+    trusted = found is not None and all(check.holds for check in found.checks)
+    prior = float(np.mean(bags.labels > 0))
+    angles = pilot.angles()
+    forecasts = {
+        name: forecast(
+            _laws(LAWS[name], bags, prior, found),
+            pilot.sizes.astype(float),
+            angles[place],
+            bags=len(bags),
+            correlation=pilot.correlation(place),
+            overlap=pilot.overlap,
+            dim=min(bags.dim, int(bags.lengths.sum())),
+            belief=beliefs[name] if trusted and name != "max pooling" else None,
+        )
+        for place, name in enumerate(pilot.poolings)
+    }
+    return BagPlan(pilot, forecasts, sizes, estimators, found, beliefs, min(prior, 1 - prior))
+
+
+def _belief(found: BagEstimate, law: str) -> Belief:
+    task = found.task
+    pooled = task.strength * task.signals / np.sqrt(task.length)
+    return Belief(max(float(pooled if law == "pooled" else task.strength), 1e-6), found.dim)
+
+
+def _laws(model: str, bags: Bags, prior: float, found: BagEstimate | None) -> list[LearningLaw]:
+    """Laws for the numbers of signals that are possible, the estimated one first."""
+    if model == "pooled":
+        return [learning_law(model, 1, 1, prior)]
+    length = max(1, round(float(np.mean(bags.lengths))))
+    likely = [] if found is None else [found.task.signals]
+    signals = dict.fromkeys([*likely, 1, max(1, length // 10), max(1, length // 3)])
+    return [learning_law(model, length, many, prior) for many in signals]
 
 
 def measure_plan(
@@ -126,61 +212,40 @@ def measure_plan(
     *,
     replicates: int = 10,
     seed: int = 0,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> pd.DataFrame:
-    """Train both poolings as planned on fresh bags, and put errors beside the predictions.
+    """Train every pooling of a plan on fresh bags, and put errors beside the predictions.
 
     `draw(n, rng)` gives n labelled training bags; `test` is held out, and may be several sets by
     name. Returns one row for each budget, pooling and test set: test (its name, "test" when there
-    is one), bags, pooling, predicted, measured, stderr.
+    is one), bags, pooling, predicted, low, high, measured, stderr.
     """
+    from sklearn.base import clone
+
     replicates = count(replicates, "replicates", smallest=2)
     tests = {"test": test} if isinstance(test, Bags) else test
-    white_tests = {name: plan.estimate.whiten(bags) for name, bags in tests.items()}
     rows = []
-    for done, (budget, part) in enumerate(zip(plan.budgets, plan.attention, strict=True)):
-        predicted = {"mean pooling": float(plan.mean_error[done]), "attention": part.test_error}
+    for done, budget in enumerate(plan.budgets):
         errors: dict[tuple[str, str], list[float]] = {}
         for child in np.random.SeedSequence([seed, int(budget)]).spawn(replicates):
-            rng = np.random.default_rng(child)
-            bags = plan.estimate.whiten(draw(int(budget), rng))
-            trained = {
-                "mean pooling": _train_mean(bags, plan.ridge),
-                "attention": _train_attention(bags, part, plan.ridge),
-            }
-            for name, white in white_tests.items():
-                for pooling, error in trained.items():
-                    errors.setdefault((name, pooling), []).append(error(white))
-        rows += [
-            {
-                "test": name,
-                "bags": int(budget),
-                "pooling": pooling,
-                "predicted": predicted[pooling],
-                "measured": float(np.mean(values)),
-                "stderr": float(np.std(values, ddof=1) / np.sqrt(len(values))),
-            }
-            for (name, pooling), values in errors.items()
-        ]
+            bags = draw(int(budget), np.random.default_rng(child))
+            for pooling, estimator in plan.estimators.items():
+                for name, wrong in misses(clone(estimator), bags, tests).items():
+                    errors.setdefault((name, pooling), []).append(float(wrong.mean()))
+        for (name, pooling), values in errors.items():
+            low, middle, high = plan.predicted(pooling, float(budget))
+            rows.append(
+                {
+                    "test": name,
+                    "bags": int(budget),
+                    "pooling": pooling,
+                    "predicted": middle,
+                    "low": low,
+                    "high": high,
+                    "measured": float(np.mean(values)),
+                    "stderr": float(np.std(values, ddof=1) / np.sqrt(len(values))),
+                }
+            )
         if progress is not None:
             progress(done + 1, len(plan.budgets))
     return pd.DataFrame(rows)
-
-
-def _train_mean(bags: Bags, ridge: float) -> Callable[[Bags], float]:
-    """Train mean pooling; returns its error on other bags."""
-    readout = fit_readout(*pooled_bags(bags.blocks()(), "pooled"), ridge=ridge)
-    return lambda test: misclassified(lambda X: readout(pool(X, "pooled")), test.blocks())
-
-
-def _train_attention(bags: Bags, part: EndToEnd, ridge: float) -> Callable[[Bags], float]:
-    """Train attention pooling as planned; returns its error on other bags."""
-    first = min(max(2, round(part.fraction * len(bags))), len(bags) - 2)
-    query, rest = (bags.subset(part) for part in np.split(np.arange(len(bags)), [first]))
-    steps = {name: getattr(part.alignment, name) for name in ("lr_w", "lr_b", "lr_q", "beta")}
-    try:
-        trained = train_attention(query.blocks(), rest.blocks(), ridge=ridge, **steps)
-    except (BadInput, NotConverged):
-        # one class only in a tiny readout set: guessing is all that is left
-        return lambda test: float(np.mean(test.labels < 0))
-    return lambda test: trained.error(test.blocks())

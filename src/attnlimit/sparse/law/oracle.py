@@ -167,15 +167,19 @@ def scan_error(task: SparseTask) -> float:
 
 def scan_rule(task: SparseTask) -> tuple[float, float]:
     """Least error of thresholding the largest score, and the threshold."""
-    noise, signals, prior = task.length - task.signals, task.signals, task.prior
-
-    def error(cut: float) -> float:
-        alarm = -np.expm1(task.length * log_ndtr(cut))
-        miss = np.exp(noise * log_ndtr(cut) + signals * log_ndtr(cut - task.strength))
-        return float(prior * miss + (1 - prior) * alarm)
-
-    least, cut = _minimum(error, np.linspace(-3, task.strength + 9, 400))
+    least, cut = _minimum(
+        lambda cut: float(error_at_cut(task, task.strength, cut)),
+        np.linspace(-3, task.strength + 9, 400),
+    )
     return min(least, task.guess), cut
+
+
+def error_at_cut(task: SparseTask, strength: Array | float, cut: Array | float) -> Array:
+    """Error of thresholding the largest score at `cut`, for signals of `strength`; broadcasts."""
+    noise, signals, prior = task.length - task.signals, task.signals, task.prior
+    alarm = -np.expm1(task.length * log_ndtr(cut))
+    miss = np.exp(noise * log_ndtr(cut) + signals * log_ndtr(np.subtract(cut, strength)))
+    return np.asarray(prior * miss + (1 - prior) * alarm)
 
 
 def strength_needed(

@@ -1,0 +1,207 @@
+"""How well does each pooling do on the pilot itself, trained on parts of it of several sizes?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput, NotConverged
+from attnlimit.sparse.bags.bags import Bags
+
+Progress = Callable[[int, int], None]
+FRACTIONS = (0.3, 0.55, 1.0)
+"""Parts of a fold's training bags that are trained on."""
+FEWEST = 2
+"""Bags of each class to train on, at least."""
+LARGE = 4_000_000
+"""Numbers in a pilot from which on it is cut in two, not in five."""
+MANY, WIDE = 300, 300
+"""Bags, and directions to be whitened, from which on it is cut once."""
+
+
+class Effort(NamedTuple):
+    """How often a pilot is cut, and into how many parts."""
+
+    folds: int
+    repeats: int
+
+
+def affordable(bags: Bags) -> Effort:
+    """Less for larger pilots, whose errors are known well after one round, and for wider ones."""
+    instances = int(bags.lengths.sum())
+    if bags.dim <= instances and instances * bags.dim > LARGE:
+        return Effort(2, 1)
+    wide = min(instances, bags.dim) > WIDE
+    return Effort(5, 1 if wide else int(np.clip(MANY // len(bags), 1, 4)))
+
+
+@dataclass(frozen=True, eq=False)
+class PilotErrors:
+    """How often each bag was misclassified when it was left out of training."""
+
+    poolings: tuple[str, ...]
+    sizes: NDArray[np.int64]
+    wrong: Array
+    """(poolings, sizes, bags): part of the repeats in which the bag was misclassified."""
+    folds: int
+    repeats: int
+
+    @property
+    def bags(self) -> int:
+        """Bags of the pilot."""
+        return self.wrong.shape[2]
+
+    @property
+    def resolution(self) -> float:
+        """The smallest error that the pilot can see: one bag."""
+        return 1 / self.bags
+
+    @property
+    def error(self) -> Array:
+        """Cross-validated error (poolings, sizes)."""
+        return np.asarray(self.wrong.mean(axis=2))
+
+    @property
+    def stderr(self) -> Array:
+        """Its standard error: of so many test bags, and of training sets that overlap."""
+        smooth = (self.error * self.bags + 0.5) / (self.bags + 1)
+        return np.asarray(np.sqrt((1 + self.overlap) * smooth * (1 - smooth) / self.bags))
+
+    @property
+    def overlap(self) -> float:
+        """Variance that all folds share, as they train on the same bags, over that of test bags.
+
+        Nadeau and Bengio (2003): bags in a fold over bags in training, for each fold.
+        """
+        return self.folds / (self.folds - 1)
+
+    def angles(self) -> Array:
+        """Return arcsin sqrt of the errors (poolings, sizes), their differences shrunk.
+
+        Poolings are tested on the same bags, and the best of them owes something to luck: what
+        noise alone would make of their spread is taken away (empirical Bayes).
+        """
+        raw = np.arcsin(np.sqrt((self.error * self.bags + 0.375) / (self.bags + 0.75)))
+        many = len(self.poolings)
+        if many < 2:
+            return np.asarray(raw)
+        middle, level = raw.mean(axis=0), self.error.mean()
+        unlike = self.wrong[:, None] - self.wrong[None]
+        noise = float(unlike.var(axis=3).sum()) / (many * (many - 1) * len(self.sizes))
+        # half of a difference's variance, and from errors to angles
+        luck = (
+            (1 + self.overlap)
+            * noise
+            / (2 * self.bags)
+            / (4 * max(level * (1 - level), self.resolution))
+        )
+        spread = float(((raw - middle) ** 2).sum(axis=0).mean()) / (many - 1)
+        return np.asarray(middle + max(0.0, 1 - luck / max(spread, 1e-12)) * (raw - middle))
+
+    def correlation(self, pooling: int) -> Array:
+        """Correlation of the errors at different sizes (sizes, sizes), which share test bags."""
+        return _correlation(self.wrong[pooling])
+
+    def between(self) -> Array:
+        """Correlation of the poolings' errors at the largest size (poolings, poolings)."""
+        return _correlation(self.wrong[:, -1])
+
+
+def _correlation(rows: Array) -> Array:
+    centred = rows - rows.mean(axis=1, keepdims=True)
+    size = np.sqrt((centred**2).sum(axis=1))
+    product = np.outer(size, size)
+    found = np.divide(centred @ centred.T, product, out=np.zeros_like(product), where=product > 0)
+    found = np.clip(found, 0.0, 0.95)
+    np.fill_diagonal(found, 1.0)
+    return found
+
+
+def stratified_folds(
+    labels: NDArray[np.int64], many: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Number of the fold of each bag; every fold has its share of both classes."""
+    fold = np.empty(len(labels), dtype=np.int64)
+    start = 0
+    for label in (-1, 1):
+        places = rng.permutation(np.flatnonzero(labels == label))
+        fold[places] = (start + np.arange(len(places))) % many
+        start += len(places)
+    return fold
+
+
+def stratified_part(
+    labels: NDArray[np.int64], size: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Places of `size` bags drawn at random, with about the same share of both classes."""
+    share = float(np.mean(labels > 0))
+    hits = int(np.clip(round(share * size), FEWEST, max(FEWEST, size - FEWEST)))
+    parts = [
+        rng.permutation(np.flatnonzero(labels == label))[:count]
+        for label, count in ((1, hits), (-1, size - hits))
+    ]
+    return np.concatenate(parts)
+
+
+def cross_validate(
+    bags: Bags,
+    poolings: Mapping[str, Any],
+    effort: Effort,
+    *,
+    fractions: tuple[float, ...] = FRACTIONS,
+    seed: int | np.random.SeedSequence | np.random.Generator = 0,
+    progress: Progress | None = None,
+) -> PilotErrors:
+    """Train scikit-learn estimators on parts of a pilot, and test each on bags left out.
+
+    Every repeat cuts the pilot into folds; for each fold every pooling is trained on growing parts
+    of the other folds, always the same for all poolings, and tested on the fold.
+    """
+    from sklearn.base import clone
+
+    smallest = int(min((bags.labels > 0).sum(), (bags.labels < 0).sum()))
+    if smallest <= FEWEST:
+        raise BadInput(
+            f"the smaller class has {smallest} bag(s), but to see how well poolings do, some are "
+            f"left out and {FEWEST} must stay; label at least {FEWEST + 1} bags of each class."
+        )
+    folds, repeats = min(effort.folds, smallest), effort.repeats
+    trained_on = len(bags) - -(-len(bags) // folds)
+    sizes = np.unique([max(2 * FEWEST, round(part * trained_on)) for part in fractions])
+    wrong = np.zeros((len(poolings), len(sizes), len(bags)))
+    rng = np.random.default_rng(seed)
+    done, total = 0, repeats * folds * len(sizes) * len(poolings)
+    for _ in range(repeats):
+        fold = stratified_folds(bags.labels, folds, rng)
+        for number in range(folds):
+            rest, left_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+            tests = {"left out": bags.subset(left_out)}
+            for at, size in enumerate(sizes):
+                part = rest[stratified_part(bags.labels[rest], int(size), rng)]
+                train = bags.subset(part)
+                for row, pooling in enumerate(poolings.values()):
+                    found = misses(clone(pooling), train, tests)
+                    wrong[row, at, left_out] += found["left out"]
+                    done += 1
+                    if progress is not None:
+                        progress(done, total)
+    return PilotErrors(tuple(poolings), sizes, wrong / repeats, folds, repeats)
+
+
+def misses(estimator: Any, train: Bags, tests: Mapping[str, Bags]) -> dict[str, NDArray[np.bool_]]:
+    """Train on some bags, and say which of the bags of each test set are misclassified."""
+    try:
+        estimator.fit(list(train.instances), train.labels)
+    except NotConverged:
+        # what a user would fall back on: the likelier class
+        likelier = 1 if np.mean(train.labels > 0) > 0.5 else -1
+        return {name: test.labels != likelier for name, test in tests.items()}
+    return {
+        name: np.asarray(estimator.predict(list(test.instances)) != test.labels)
+        for name, test in tests.items()
+    }
