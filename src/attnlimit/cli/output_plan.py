@@ -23,6 +23,7 @@ class OutputOptions:
     perplexity: Annotated[float | None, Option(help="Factor by which it may grow: 1.01.")] = None
     cosine: Annotated[float | None, Option(help="What an embedding's angle keeps: 0.999.")] = None
     per: Annotated[str, Option(help="One size for the model, each layer, or each head.")] = "model"
+    cost: Annotated[str, Option(help="What is made small: read, bytes or stored.")] = "read"
     scheme: Annotated[str, Option(help="threshold, or a sampler such as top-k:64+192.")] = (
         "threshold"
     )
@@ -44,6 +45,7 @@ def show_output_plan(
         perplexity=asked.perplexity,
         cosine=asked.cosine,
         per=asked.per,
+        cost=asked.cost,
         scheme=asked.scheme,
         seed=question.seed,
     )

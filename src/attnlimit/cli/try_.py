@@ -69,6 +69,8 @@ def try_(
                     "sampler": name,
                     "keys": found.mean_keys,
                     "of": found.mean_visible,
+                    "MB": found.mean_bytes / 1e6,
+                    "dense MB": found.dense_bytes / 1e6,
                     f"{guess.measure} predicted": guess.value,
                     "trusted": guess.trusted,
                     **_measured(found),
@@ -79,6 +81,9 @@ def try_(
         print_json({"model": model, "text": text, "tokens": len(ids), "tried": rows})
         return
     print_table(pd.DataFrame(rows), f"{model} on {len(ids)} tokens of {text}")
+    for path, one in chosen.items():
+        if isinstance(one, OutputPlan):
+            say(f"{path}: planned for cost {one.cost}: {one.priced()}")
     for guess in predicted.values():
         if guess.doubt:
             say(f"{guess.sampler}: {guess.doubt}")

@@ -20,7 +20,8 @@ from attnlimit.models.spend.evict.snapkv import SnapKV
 from attnlimit.models.spend.evict.streaming import StreamingLLM
 from attnlimit.models.spend.evict.tova import Tova
 from attnlimit.models.spend.evict.try_evict import EvictionTrial, try_evict
-from attnlimit.models.spend.spend import Spent, spend
+from attnlimit.models.spend.spend import spend
+from attnlimit.models.spend.spent import Spent
 from attnlimit.models.spend.try_samplers import Trial, try_samplers
 
 __all__ = [

@@ -44,6 +44,11 @@ class Sampler(ABC):
         return repr(self)
 
     @property
+    def forgets(self) -> bool:
+        """Whether a key that a query leaves out is left out by all later ones: it may be dropped."""
+        return False
+
+    @property
     def sizable(self) -> bool:
         """Whether it can be given another size: whether `sized` is its own."""
         return type(self).sized is not Sampler.sized
@@ -74,6 +79,18 @@ class Sampler(ABC):
         raise BadInput(
             f"{self.name} cannot be given another size; give a sampler that has sized()."
         )
+
+    def looked(self, key: int, number: float) -> float:
+        """Bytes read of each visible key to choose: the key itself, for its score is needed.
+
+        A key has `key` numbers of `number` bytes.
+        """
+        return key * number
+
+    def fetched(self, key: int, value: int, number: float) -> float:
+        """Bytes read of each kept key after that: its value, and the key unless it was read."""
+        read = self.looked(key, number) >= key * number
+        return (value if read else key + value) * number
 
     def keep(self, scores: Tensor, queries: Tensor) -> Tensor:
         """Chances as they count: none for invisible keys, and one for the best if for no other."""

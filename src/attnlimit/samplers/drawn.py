@@ -32,6 +32,9 @@ class Drawn(Sampler):
             raise BadInput(f"{name} needs n, how many keys each query draws: al.{name}(n).")
         return self.n
 
+    def looked(self, key: int, number: float) -> float:
+        return 0.0
+
     def keep(self, scores: Tensor, queries: Tensor) -> Tensor:
         """Chances as they are: something is always drawn."""
         return self.probabilities(scores, queries)

@@ -50,6 +50,9 @@ class Keep(Sampler):
         kept = max(1, count // 2)
         return Keep(self.kept.sized(kept), count - kept, self.weighted)
 
+    def looked(self, key: int, number: float) -> float:
+        return key * number if self.kept is None else self.kept.looked(key, number)
+
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         kept = (
             torch.zeros_like(scores, dtype=torch.bool)

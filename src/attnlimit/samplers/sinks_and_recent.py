@@ -30,9 +30,16 @@ class SinksAndRecent(Sampler):
     def name(self) -> str:
         return f"{self.sinks} sinks + {self.recent} recent"
 
+    @property
+    def forgets(self) -> bool:
+        return True
+
     def sized(self, n: int) -> SinksAndRecent:
         sinks = min(self.sinks, checks.count(n, "n", smallest=1))
         return SinksAndRecent(sinks, n - sinks)
+
+    def looked(self, key: int, number: float) -> float:
+        return 0.0
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         place = places(scores)

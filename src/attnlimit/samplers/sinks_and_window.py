@@ -38,6 +38,9 @@ class SinksAndWindow(Sampler):
         sinks = min(self.sinks, checks.count(n, "n", smallest=1))
         return SinksAndWindow(sinks, n - sinks)
 
+    def looked(self, key: int, number: float) -> float:
+        return 0.0
+
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         last = max(self.sinks, scores.shape[-1] - self.width)
         start = (queries - self.width // 2).clamp(self.sinks, last)[:, None]

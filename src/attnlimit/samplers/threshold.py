@@ -49,6 +49,14 @@ class Threshold(Sampler):
     def sized(self, n: float) -> Threshold:
         return replace(self, c=checks.positive(n, "c"))
 
+    def looked(self, key: int, number: float) -> float:
+        if self.proxy is None:
+            return super().looked(key, number)
+        return check_proxy(self.proxy).bytes(key, number)
+
+    def fetched(self, key: int, value: int, number: float) -> float:
+        return (value if self.proxy is None else key + value) * number
+
     def seeing(self, products: Products) -> Sampler:
         if self.proxy is None:
             return self

@@ -38,6 +38,9 @@ class Window(Sampler):
         width = max(1, round(count * self.width / (self.width + self.random)))
         return Window(width, count - width)
 
+    def looked(self, key: int, number: float) -> float:
+        return 0.0
+
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         size = scores.shape[-1]
         start = (queries - self.width // 2).clamp(0, max(0, size - self.width))[:, None]

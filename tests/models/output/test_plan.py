@@ -93,9 +93,9 @@ def test_the_lagrangian_is_the_best_of_all_choices():
     size = rng.uniform(0.3, 3, 3)
     variance = (size / keys[..., :1] ** 1.2)[..., None] * np.ones((1, 1, 1, 2))
     variance = np.where(np.arange(4)[:, None, None, None] == 3, 0.0, variance)
-    text = Sized(variance, np.zeros_like(variance), keys, scale=1.0)
+    text = Sized(variance, np.zeros_like(variance), keys, scale=1.0, cost=keys)
     for target in (0.1, 0.3, 0.8):
-        choice = allocate([text], "head", lambda c, t=target: text.by_probe(c).mean() <= t)
+        choice = allocate([text], 1, lambda c, t=target: text.by_probe(c).mean() <= t)
         reached = text.by_probe(choice).mean()
         grid = np.stack(np.meshgrid(*[np.arange(4)] * 3), -1).reshape(-1, 1, 3)
         kept = [c for c in grid if text.by_probe(c).mean() <= reached + 1e-12]
@@ -145,7 +145,8 @@ def test_bad_requests_are_one_sentence(causal, encoder, plans):
         ({"perplexity": 1.0}, "above 1 like 1.01"),
         ({"cosine": 1.2}, "between 0 and 1"),
         ({"kl": 0.01, "per": "token"}, "per must be one of"),
-        ({"kl": 0.01, "cost": "bytes"}, "cost must be one of"),
+        ({"kl": 0.01, "cost": "time"}, "cost must be one of"),
+        ({"kl": 0.01, "cost": "stored"}, "all of them must stay stored"),
         ({"kl": 0.01, "scheme": "best"}, "There is no sampler 'best'"),
         ({"kl": 0.01, "scheme": al.TopP(0.9)}, "cannot be given another size"),
         ({"kl": 0.01, "probes": 1}, "probes must be at least 2"),

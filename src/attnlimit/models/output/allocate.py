@@ -28,6 +28,7 @@ class Sized:
     bias: Array  # (S, L, H, K)
     keys: Array  # (S, L, H) read by a query, on average
     scale: float
+    cost: Array  # (S, L, H) of what is made small
     bias_factor: float = 1.0  # what one pass says of the squared bias over what the probes say
 
     def by_probe(self, choice: Choice) -> Array:
@@ -43,10 +44,14 @@ class Sized:
         shared = (self.bias * whole).mean(-1) * self.bias_factor
         return np.asarray(self.scale * (self.variance.mean(-1) + np.maximum(shared, 0.0)))
 
+    def at(self, values: Array, choice: Choice) -> Array:
+        """Values (S, L, H) at a choice of sizes, (L, H)."""
+        layer, head = np.indices(choice.shape)
+        return np.asarray(values[choice, layer, head])
+
     def mean_keys(self, choice: Choice) -> float:
         """Keys read by a query of a head at a choice of sizes."""
-        layer, head = np.indices(choice.shape)
-        return float(self.keys[choice, layer, head].mean())
+        return float(self.at(self.keys, choice).mean())
 
 
 def interpolated(found: HeadErrors, sizes: Array, wanted: Array) -> Sized:
@@ -63,28 +68,36 @@ def interpolated(found: HeadErrors, sizes: Array, wanted: Array) -> Sized:
     tiny = 1e-300
     logs = np.log(found.variance + tiny)
     variance = np.exp(straight(logs, part[..., None]))
-    keys = straight(found.keys, part) / found.probed.tokens
-    dense = np.full((1, *keys.shape[1:]), found.visible / keys[0].size / found.probed.tokens)
+    tokens, shape = found.probed.tokens, found.keys.shape[1:]
+
+    def with_dense(values: Array, whole: float) -> Array:
+        """What a query has at each size, and at last what dense attention has."""
+        dense = np.full((1, *shape), whole / found.keys[0].size)
+        return np.concatenate([straight(values, part), dense]) / tokens
+
+    keys = with_dense(found.keys, found.visible)
+    cost = keys if found.moved is None else with_dense(found.moved, found.dense_bytes)
     nothing = np.zeros((1, *variance.shape[1:]))
     return Sized(
         np.concatenate([np.where(variance <= 10 * tiny, 0.0, variance), nothing]),
         np.concatenate([straight(found.bias, part[..., None]), nothing]),
-        np.concatenate([keys, dense]),
+        keys,
         found.probed.scale,
+        cost,
     )
 
 
 def allocate(
-    texts: Sequence[Sized], per: str, enough: Callable[[Choice], bool], steps: int = 60
+    texts: Sequence[Sized], together: int, enough: Callable[[Choice], bool], steps: int = 60
 ) -> Choice:
-    """Cheapest sizes, one for each unit of `per`, at which `enough` says yes."""
-    error = _units(np.mean([text.shares() for text in texts], axis=0), per)  # (S, U)
-    cost = _units(np.mean([text.keys for text in texts], axis=0), per)
+    """Cheapest sizes, one for every `together` heads of a layer, at which `enough` says yes."""
+    error = _units(np.mean([text.shares() for text in texts], axis=0), together)  # (S, U)
+    cost = _units(np.mean([text.cost for text in texts], axis=0), together)
     shape = texts[0].keys.shape[1:]
 
     def chosen(log_multiplier: float) -> Choice:
         index = np.argmin(cost + np.exp(log_multiplier) * error, axis=0)
-        return _spread(index, per, shape)
+        return np.repeat(index, together).reshape(shape)
 
     low, high = -10.0, 60.0
     best = chosen(high)
@@ -113,11 +126,6 @@ def cheapest_common(texts: Sequence[Sized], enough: Callable[[Choice], bool]) ->
     return np.full((layers, heads), high)
 
 
-def _units(values: Array, per: str) -> Array:
+def _units(values: Array, together: int) -> Array:
     """Sums over the heads of each unit, (S, units)."""
-    return values.sum(2) if per == "layer" else values.reshape(len(values), -1)
-
-
-def _spread(index: Choice, per: str, shape: tuple[int, ...]) -> Choice:
-    """The choice of every head from that of its unit."""
-    return np.repeat(index[:, None], shape[1], 1) if per == "layer" else index.reshape(shape)
+    return np.asarray(values.reshape(len(values), -1, together).sum(-1))

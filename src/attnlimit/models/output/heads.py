@@ -24,6 +24,7 @@ from attnlimit.models.output.target import Target
 from attnlimit.models.output.thresholds import threshold_sums
 from attnlimit.models.output.yardstick import Yardstick
 from attnlimit.models.spend.assign import Table, grouped_by_sampler
+from attnlimit.models.spend.traffic import Widths, kept_by_group, moved_bytes
 from attnlimit.samplers import Sampler, Threshold
 from attnlimit.samplers.products import Products
 from attnlimit.theory.law.scalar import scalar_law
@@ -43,7 +44,9 @@ class HeadErrors:
     bias: Array  # (S, L, H, K)
     keys: Array  # (S, L, H) read, all queries together
     rough: Array  # (S, L, H, K) variance where neither first order nor an exact law is reliable
+    moved: Array | None  # (S, L, H) bytes, those of heads that share keys spread over them
     visible: float  # keys that all queries of all heads see
+    dense_bytes: float  # of their keys and values, each read once
     probed: Probed
     yardstick: Yardstick
 
@@ -60,24 +63,38 @@ def head_errors(
     target: Target,
     probes: int,
     seed: int,
+    *,
+    bytes_too: bool = False,
 ) -> HeadErrors:
-    """Variance and bias of every head along `probes` gradients, for every table of samplers."""
-    sums = _Sums(tables, probes)
+    """Variance and bias of every head along `probes` gradients, for every table of samplers.
+
+    `bytes_too` counts the bytes that each moves.
+    """
+    sums = _Sums(tables, probes, bytes_too)
     probed = probe(network, encoded, target, probes, seed, sums.add)
     return HeadErrors(
-        sums.variance, sums.bias, sums.keys, sums.rough, sums.visible, probed, sums.best
+        sums.variance,
+        sums.bias,
+        sums.keys,
+        sums.rough,
+        sums.moved if bytes_too else None,
+        sums.visible,
+        sums.dense_bytes,
+        probed,
+        sums.best,
     )
 
 
 class _Sums:
     """Adds up the heads of one layer after another."""
 
-    def __init__(self, tables: Sequence[Table], probes: int) -> None:
+    def __init__(self, tables: Sequence[Table], probes: int, bytes_too: bool) -> None:
         shape = (len(tables), len(tables[0]), len(tables[0][0]))
         self.tables = tables
         self.variance, self.bias, self.rough = (np.zeros((*shape, probes)) for _ in range(3))
-        self.keys = np.zeros(shape)
-        self.visible = 0.0
+        self.keys, self.moved = np.zeros(shape), np.zeros(shape)
+        self.visible, self.dense_bytes = 0.0, 0.0
+        self.bytes_too = bytes_too
         self.best = Yardstick()
 
     def add(self, call: Call, gradients: Tensor, group: slice) -> None:
@@ -90,10 +107,13 @@ class _Sums:
         )
         fast = [(s.c, places) for s, places in wanted if isinstance(s, Threshold) and _quick(s)]
         slow = [(s, p) for s, p in wanted if not (isinstance(s, Threshold) and _quick(s))]
-        for block, along in _blocks(call, gradients, trim=not slow):
+        trim = not slow and not self.bytes_too
+        for block, along in _blocks(call, gradients, trim=trim):
             queries, scores, weights = block.queries, block.scores, block.weights
             if group.start == 0:  # keys do not depend on the probes, and a few are a yardstick
-                self._count(call.layer, scores)
+                self._count(call, scores)
+                if self.bytes_too:
+                    self._count_bytes(call, block)
                 self.best.add(weights, along)
             if fast:
                 self._add_thresholds(call.layer, fast, weights, along, group)
@@ -117,12 +137,26 @@ class _Sums:
                     self.rough[at][group] += rough[:, i]
                     self.keys[at] += float(sums[2][i]) * (group.start == 0)
 
-    def _count(self, layer: int, scores: Tensor) -> None:
+    def _count(self, call: Call, scores: Tensor) -> None:
         seen = (scores > -torch.inf).sum((1, 2)).double().numpy()
         self.visible += float(seen.sum())
+        self.dense_bytes += float(seen[0]) * call.key.shape[1] * Widths.of(call).both
         for s, table in enumerate(self.tables):
-            for h, sampler in enumerate(table[layer]):
-                self.keys[s, layer, h] += seen[h] * (sampler is None)
+            for h, sampler in enumerate(table[call.layer]):
+                self.keys[s, call.layer, h] += seen[h] * (sampler is None)
+
+    def _count_bytes(self, call: Call, block: _Block) -> None:
+        groups = call.key.shape[1]
+        seen = float((block.scores[0] > -torch.inf).sum())
+        for s, table in enumerate(self.tables):
+            row = table[call.layer]
+            chance = (block.scores > -torch.inf).to(block.scores.dtype)
+            for sampler, members in grouped_by_sampler(enumerate(row)):
+                seeing = sampler.seeing(block.products.of(members))
+                chance[members] = seeing.keep(block.scores[members], block.queries)
+            kept = kept_by_group(chance, groups).numpy()
+            moved = moved_bytes(row, kept, seen, Widths.of(call))
+            self.moved[s, call.layer] += np.repeat(moved, len(row) // groups) * groups / len(row)
 
     def _add_thresholds(
         self,

@@ -28,9 +28,11 @@ from attnlimit.models.output.allocate import (
 )
 from attnlimit.models.output.bias import bias_distance, is_biased
 from attnlimit.models.output.heads import HeadErrors, head_errors
-from attnlimit.models.output.planned import OutputPlan
+from attnlimit.models.output.planned import COSTS, OutputPlan
 from attnlimit.models.output.target import Target, choose_target
 from attnlimit.models.spend.assign import Table, shape_of
+from attnlimit.models.spend.outputs import predicts_tokens, run
+from attnlimit.models.spend.spend import spend
 from attnlimit.samplers import Sampler, Threshold
 from attnlimit.samplers.base import check_sampler
 from attnlimit.samplers.spec import parse_sampler
@@ -75,8 +77,11 @@ def plan_output(
         stands for all its sizes.
     per : "model", "layer" or "head"
         What has a size of its own.
-    cost : "read"
-        What is made small: the keys that are read.
+    cost : "read", "bytes" or "stored"
+        What is made small: the keys that a query of a head reads; the bytes of keys, values and
+        proxies that a token moves, with what heads that share keys read once counted once; or the
+        keys that must be stored, for families that forget (`sinks-recent`). With the last two,
+        heads that share keys have one size.
     probes : int
         Backward passes for each text.
     margin : float, optional
@@ -89,7 +94,9 @@ def plan_output(
     target = choose_target(network, goal[0])
     family = _family(scheme)
     checks.one_of(per, PER, "per")
-    checks.one_of(cost, ("read",), "cost")
+    checks.one_of(cost, COSTS, "cost")
+    if cost == "stored":
+        _check_forgets(network, family)
     kept_back = None if margin is None else checks.positive(margin, "margin")
     count = checks.count(probes, "probes", smallest=2)
     root = checks.count(seed, "seed", smallest=0)
@@ -102,7 +109,9 @@ def plan_output(
     found: list[HeadErrors] = []
     tables: list[Sized] = []
     for index, one in enumerate(encoded):
-        errors = head_errors(network, one, coarse, target, count, root + index)
+        errors = head_errors(
+            network, one, coarse, target, count, root + index, bytes_too=cost == "bytes"
+        )
         tables.append(interpolated(errors, sizes, fine))
         found.append(errors if biased else _without_output(errors))
 
@@ -113,7 +122,7 @@ def plan_output(
     def choose() -> Choice:
         if per == "model":
             return cheapest_common(tables, enough)
-        return allocate(tables, per, enough)
+        return allocate(tables, _together(network, per, cost), enough)
 
     options.append(None)
     choice = choose()
@@ -121,14 +130,17 @@ def plan_output(
         for _ in range(3):
             tables = _corrected(network, encoded, target, found, tables, choice, options)
             choice = choose()
-    return _planned(model, goal, family, per, choice, options, tables, found, encoded, count)
+    plan = _planned(
+        model, goal, family, (per, cost), choice, options, tables, found, encoded, count
+    )
+    return replace(plan, sensitivity=_sensitivity(model, plan, encoded, root))
 
 
 def _planned(
     model: Any,
     goal: tuple[str, float],
     family: Sampler,
-    per: str,
+    words: tuple[str, str],
     choice: Choice,
     options: Sequence[Sampler | None],
     tables: Sequence[Sized],
@@ -138,8 +150,14 @@ def _planned(
 ) -> OutputPlan:
     by_probe = np.array([text.by_probe(choice) for text in tables])
     values = by_probe.mean(1)
-    layer, head = np.indices(choice.shape)
     visible = [one.visible / one.keys[0].size / one.probed.tokens for one in found]
+    per, cost = words
+    dense = np.full(choice.shape, len(options) - 1)
+    gather = np.sum if cost == "bytes" else np.mean  # bytes are those of the whole model
+    price, dense_price = (
+        float(np.mean([gather(text.at(text.cost, index)) for text in tables]))
+        for index in (choice, dense)
+    )
     return OutputPlan(
         measure={"kl": "kl", "cosine": "cosine_loss"}[goal[0]],
         target=goal[1],
@@ -149,6 +167,9 @@ def _planned(
         mean_keys=float(np.mean([text.mean_keys(choice) for text in tables])),
         mean_visible=float(np.mean(visible)),
         per=per,
+        cost=cost,
+        price=price,
+        dense_price=dense_price,
         scheme=type(family).__name__,
         tokens=tuple(len(one.positions) for one in encoded),
         probes=probes,
@@ -159,9 +180,51 @@ def _planned(
             tuple(options[index] for index in row)
             for row in choice.tolist()
         ),
-        contributions=np.mean([text.shares()[choice, layer, head] for text in tables], axis=0),
-        keys=np.mean([text.keys[choice, layer, head] for text in tables], axis=0),
+        contributions=np.mean([text.at(text.shares(), choice) for text in tables], axis=0),
+        keys=np.mean([text.at(text.keys, choice) for text in tables], axis=0),
+        sensitivity=None,
     )  # fmt: skip
+
+
+def _together(network: Any, per: str, cost: str) -> int:
+    """Heads of a layer that have one size."""
+    heads = shape_of(network)[1]
+    if per == "layer":
+        return heads
+    shared = getattr(network.config, "num_key_value_heads", None) or heads
+    return 1 if cost == "read" else heads // int(shared)
+
+
+def _check_forgets(network: Any, family: Sampler) -> None:
+    if not predicts_tokens(network):
+        raise BadInput(
+            f"{type(network).__name__} asks all its queries at once, so every key must be there: "
+            'a plan for what is stored (cost="stored") is for causal models.'
+        )
+    if not family.forgets:
+        raise BadInput(
+            f"{type(family).__name__} leaves every key a chance with later queries, so all of them "
+            'must stay stored; plan cost="stored" with scheme="sinks-recent:4,64", which forgets.'
+        )
+
+
+def _sensitivity(
+    model: Any, plan: OutputPlan, encoded: Sequence[Encoded], seed: int
+) -> Array | None:
+    """Nats that the next token loses for a squared error of each head, as they are seen to err.
+
+    None where errors cannot be seen from the keys that are read.
+    """
+    samplers = plan.samplers().values()
+    if plan.measure != "kl" or any(s.draws != "independent" or not s.weighted for s in samplers):
+        return None
+    squares = np.zeros(plan.keys.shape)
+    network, _ = unwrap(model)
+    for one in encoded:
+        with torch.no_grad(), spend(model, plan, seed=seed) as spent:
+            run(network, one)
+        squares += spent.mean_squares() / len(encoded)
+    return np.asarray(plan.contributions / np.maximum(squares, 1e-30) * (squares > 0))
 
 
 def _goal(kl: float | None, perplexity: float | None, cosine: float | None) -> tuple[str, float]:
@@ -220,7 +283,7 @@ def _grids(family: Sampler, tokens: int) -> tuple[Array, Array]:
 
 
 def _sized(family: Sampler, size: float) -> Sampler:
-    return Threshold(float(size)) if isinstance(family, Threshold) else family.sized(int(size))
+    return family.sized(float(size) if isinstance(family, Threshold) else int(size))
 
 
 def _table(choice: Choice, options: Sequence[Sampler | None]) -> Table:

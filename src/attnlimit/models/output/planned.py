@@ -18,7 +18,9 @@ from attnlimit.result import Pictured, Result
 from attnlimit.samplers import Sampler, Threshold
 from attnlimit.samplers.spec import parse_sampler, sampler_spec
 
-SCHEMA = "attnlimit.output-plan/1"
+SCHEMA = "attnlimit.output-plan/2"
+FIRST_SCHEMA = "attnlimit.output-plan/1"
+COSTS = ("read", "bytes", "stored")
 WORDS = {"kl": "KL", "cosine_loss": "1 - cosine"}
 UNITS = {"kl": " nats", "cosine_loss": ""}
 
@@ -44,6 +46,10 @@ class OutputPlan(Result, Pictured):
     heads: tuple[tuple[Sampler | None, ...], ...]  # by layer; None reads all keys
     contributions: Array  # (layers, heads) to the predicted error
     keys: Array  # (layers, heads) read by a query
+    cost: str  # what was made small: "read", "bytes" or "stored"
+    price: float  # keys of a head read or stored for a query, or bytes that a token moves
+    dense_price: float  # the same for dense attention
+    sensitivity: Array | None  # (layers, heads) nats a token for a squared error; KL plans
 
     def samplers(self) -> dict[tuple[int, int], Sampler]:
         """Samplers by (layer, head); heads that are not named read all keys."""
@@ -79,14 +85,12 @@ class OutputPlan(Result, Pictured):
         return Panel(title, "layer", "keys read by a query", series, "linear", "linear")
 
     def __str__(self) -> str:
-        share = 100 * self.mean_keys / self.mean_visible
         ends = sorted({min(self.tokens), max(self.tokens)})
         texts = f"{len(self.tokens)} texts" if len(self.tokens) > 1 else "1 text"
         texts += f" of {' to '.join(map(str, ends))} tokens"
         unit = UNITS[self.measure]
         lines = [
-            f"{self.model}: a query reads {self.mean_keys:.1f} of {self.mean_visible:.1f} keys "
-            f"({share:.1f} %) for {WORDS[self.measure]} {self.target:.3g}{unit}",
+            f"{self.model}: {self.priced()} for {WORDS[self.measure]} {self.target:.3g}{unit}",
             f"  predicted {self.predicted:.3g} +- {self.stderr:.1g}{unit} on {texts}; "
             f"below {self.next_text:.3g} on nine of ten others",
             f"  {self._sizes()}",
@@ -94,6 +98,15 @@ class OutputPlan(Result, Pictured):
         if not self.trusted:
             lines.append("  the target is beyond where predictions hold; measure it: try_samplers")
         return "\n".join(lines)
+
+    def priced(self) -> str:
+        """What was made small, and to how much of what dense attention has."""
+        share = f"({100 * self.price / self.dense_price:.1f} %)"
+        if self.cost == "bytes":
+            few, all_ = self.price / 1e6, self.dense_price / 1e6
+            return f"a token moves {few:.3g} of {all_:.3g} MB of keys and values {share}"
+        what = "reads" if self.cost == "read" else "needs stored"
+        return f"a query {what} {self.price:.1f} of {self.dense_price:.1f} keys {share}"
 
     def _sizes(self) -> str:
         chosen = [sampler for row in self.heads for sampler in row]
@@ -116,6 +129,7 @@ class OutputPlan(Result, Pictured):
             "samplers": specs,
             "contributions": self.contributions.tolist(),
             "keys": self.keys.tolist(),
+            "sensitivity": None if self.sensitivity is None else self.sensitivity.tolist(),
         }
 
     def write(self, path: str | Path) -> Path:
@@ -128,23 +142,35 @@ class OutputPlan(Result, Pictured):
     def read(cls, path: str | Path) -> OutputPlan:
         """Read a plan that `write` wrote; anything else is refused."""
         content = read_json(Path(path))
-        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, FIRST_SCHEMA):
             raise BadInput(f"{path} is not a plan of schema {SCHEMA}; make it with plan_output.")
         try:
+            if content["schema"] == FIRST_SCHEMA:
+                content = _from_first(content)
             return cls(**_checked(content))
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{path} is damaged: {error}.") from None
 
 
 _NUMBERS = dict.fromkeys(
-    ("target", "predicted", "stderr", "next_text", "mean_keys", "mean_visible"), float
-)
-_TEXTS = dict.fromkeys(("measure", "per", "scheme", "model", "weights"), str)
+    (
+        "target", "predicted", "stderr", "next_text", "mean_keys", "mean_visible", "price",
+        "dense_price",
+    ),
+    float,
+)  # fmt: skip
+_TEXTS = dict.fromkeys(("measure", "per", "cost", "scheme", "model", "weights"), str)
+
+
+def _from_first(content: dict[str, Any]) -> dict[str, Any]:
+    """A plan of the first schema, which knew one cost and nothing of running errors."""
+    read = {"price": content.get("mean_keys"), "dense_price": content.get("mean_visible")}
+    return {**content, "cost": "read", **read, "sensitivity": None}
 
 
 def _checked(content: dict[str, Any]) -> dict[str, Any]:
     known = {*_NUMBERS, *_TEXTS, "schema", "probes", "trusted", "tokens", "samplers"}
-    known |= {"contributions", "keys"}
+    known |= {"contributions", "keys", "sensitivity"}
     if set(content) != known:
         odd = sorted(set(content) ^ known)
         raise ValueError(f"it has other fields than a plan: {', '.join(odd)}")
@@ -154,6 +180,8 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} is {value!r}")
     if content["measure"] not in WORDS:
         raise ValueError(f"measure is {content['measure']!r}")
+    if content["cost"] not in COSTS:
+        raise ValueError(f"cost is {content['cost']!r}")
     tokens = content["tokens"]
     if not isinstance(tokens, list) or not tokens or not all(type(n) is int for n in tokens):
         raise ValueError(f"tokens is {tokens!r}")
@@ -162,10 +190,12 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
         for row in content["samplers"]
     )
     shape = (len(heads), len(heads[0]) if heads else 0)
-    tables = {name: np.array(content[name], dtype=float) for name in ("contributions", "keys")}
+    names = ["contributions", "keys", *(["sensitivity"] if content["sensitivity"] else [])]
+    tables = {name: np.array(content[name], dtype=float) for name in names}
     if 0 in shape or any(len(row) != shape[1] for row in heads):
         raise ValueError("its samplers are not a table of layers and heads")
     if any(table.shape != shape for table in tables.values()):
         raise ValueError("its tables do not have the shape of its samplers")
     kept = {name: content[name] for name in (*_NUMBERS, *_TEXTS, "probes", "trusted")}
+    tables = {"sensitivity": None, **tables}
     return {**kept, "tokens": tuple(tokens), "heads": heads, **tables}

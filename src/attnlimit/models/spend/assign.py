@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.samplers import Sampler
 from attnlimit.samplers.base import check_sampler
@@ -16,6 +17,13 @@ class HasSamplers(Protocol):
 
     def samplers(self) -> Mapping[tuple[int, int], Sampler]:
         """Return samplers by (layer, head); heads that are not named see all their keys."""
+
+
+@runtime_checkable
+class HasSensitivity(Protocol):
+    """A plan that knows how much the output feels each head: nats a token for a squared error."""
+
+    sensitivity: Array | None  # (layers, heads)
 
 
 Samplers: TypeAlias = Sampler | Mapping[tuple[int, int], Sampler] | HasSamplers

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -13,17 +12,13 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
+from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.dense import (
-    BLOCK_SCORES,
-    attend_dense,
-    call_products,
-    call_scores,
-    grouped,
-)
+from attnlimit.models.capture.dense import call_products, call_scores, grouped
 from attnlimit.models.capture.encode import unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
 from attnlimit.models.spend.assign import (
+    HasSensitivity,
     Samplers,
     Table,
     grouped_by_sampler,
@@ -32,35 +27,13 @@ from attnlimit.models.spend.assign import (
 )
 from attnlimit.models.spend.evict.cutter import Cutter, cache_bytes
 from attnlimit.models.spend.evict.rule import Eviction
+from attnlimit.models.spend.spent import Spent, Step, nats_of, squared_errors
+from attnlimit.models.spend.traffic import Widths, moved_bytes
 from attnlimit.montecarlo.sampled import generator_of
 from attnlimit.samplers import Sampler
 
-
-@dataclass
-class Spent:
-    """What a thinned model has read so far; all heads and queries together."""
-
-    queries: int = 0  # of all heads
-    read: int = 0  # keys read
-    visible: int = 0  # keys that dense attention reads
-    cache_bytes: int = 0  # held by the cache that was cut last
-    dense_bytes: int = 0  # that all its keys and values would take
-
-    @property
-    def mean_keys(self) -> float:
-        """Keys read by a query of a head, on average."""
-        return self.read / max(1, self.queries)
-
-    @property
-    def mean_visible(self) -> float:
-        """Keys that a query of a head sees, on average."""
-        return self.visible / max(1, self.queries)
-
-    def __str__(self) -> str:
-        said = f"{self.mean_keys:.1f} of {self.mean_visible:.1f} keys read by each query"
-        if not self.dense_bytes:
-            return said
-        return f"{said}; cache of {self.cache_bytes / 1e6:.2f} of {self.dense_bytes / 1e6:.2f} MB"
+BLOCK_SCORES = 1 << 20
+"""Scores held at a time by a layer, in about eight copies: less than a layer's at 1000 tokens."""
 
 
 @contextmanager
@@ -70,6 +43,7 @@ def spend(
     *,
     evict: Eviction | None = None,
     seed: int = 0,
+    limit: float | None = None,
 ) -> Iterator[Spent]:
     """Make a model's attention read only sampled keys inside the `with` block, or keep only some.
 
@@ -86,11 +60,15 @@ def spend(
         Or an `Evict`, when keys are dropped from the cache and all that are left are read.
     evict : Evict, optional
         Drop keys from the cache for good, beside the samplers that choose among those left.
+    limit : float, optional
+        Nats that a token may lose by first order, with a plan that was made for KL. A layer that
+        would take a token past it reads all keys for that token.
 
     Yields
     ------
     Spent
-        How many keys were read, so far, and how much memory a cut cache holds.
+        How many keys were read and how wrong that is, so far, and how much memory a cut cache
+        holds.
     """
     network, _ = unwrap(model)
     if isinstance(samplers, Eviction):
@@ -101,7 +79,9 @@ def spend(
     else:
         rule, table = evict, sampler_table(network, samplers)
     root = checks.count(seed, "seed", smallest=0)
-    spent = Spent()
+    sensitivity = samplers.sensitivity if isinstance(samplers, HasSensitivity) else None
+    spent = Spent(sensitivity)
+    allowed = _Allowed(_checked_limit(limit, sensitivity))
     cutter = None if rule is None else Cutter(network, rule)
 
     def attention(call: Call) -> Tensor:
@@ -109,21 +89,15 @@ def spend(
             cutter.watch(call)
         number = (session.calls - 1) // len(table)  # of the forward pass
         chance = np.random.SeedSequence([root, number, call.layer])
-        return attend_sampled(call, table[call.layer], generator_of(chance), spent)
+        left = allowed.of(number, call)
+        return attend_sampled(
+            call, table[call.layer], generator_of(chance), spent, number=number, left=left
+        )
 
     with attention_as(network, attention) as session, _cutting(network, cutter, spent, root):
         yield spent
     passes, left = divmod(session.calls, len(table))
     check_calls(network, len(table) if passes and not left else session.calls)
-
-
-def _visible(call: Call) -> int:
-    """Keys that the queries of all heads see."""
-    heads = call.query.shape[1]
-    seen = call.mask.visible(call.places()).sum(0)  # queries that see each key
-    if call.added is None:
-        return int(seen.sum()) * heads
-    return int((grouped(call.added[0], heads) > -torch.inf).long().matmul(seen).sum())
 
 
 def _everything(network: Any) -> Table:
@@ -158,30 +132,91 @@ def attend_sampled(
     call: Call,
     samplers: Sequence[Sampler | None],
     generator: torch.Generator,
-    spent: Spent | None = None,
+    spent: Spent,
+    *,
+    number: int = 0,
+    left: Tensor | None = None,
 ) -> Tensor:
-    """Outputs (1, H, n, d_v) of a layer whose heads read sampled keys, or all where None is."""
+    """Outputs (1, H, n, d_v) of a layer whose heads read sampled keys, or all where None is.
+
+    `number` is that of the pass. `left` (n,) are the nats that each query may still lose: those
+    that this layer would take past it are dense, and what the others lose is taken off.
+    """
     heads, length = call.query.shape[1:3]
-    tally = Spent() if spent is None else spent
-    if all(sampler is None for sampler in samplers):
-        seen = _visible(call)
-        tally.read, tally.visible = tally.read + seen, tally.visible + seen
-        tally.queries += heads * length
-        return attend_dense(call)
-    groups = grouped_by_sampler(enumerate(samplers))
-    values = grouped(call.value[0], heads)
-    step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
+    chosen = grouped_by_sampler(enumerate(samplers))
+    step = spent.steps.setdefault((number, call.layer), Step())
+    step.tokens += length
+    step.unknown |= any(s.draws != "independent" or not s.weighted for s, _ in chosen)
+    values, groups, widths = grouped(call.value[0], heads), call.key.shape[1], Widths.of(call)
+    size = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
     outputs = []
-    for start in range(0, length, step):
-        rows = slice(start, start + step)
-        products = call_products(call, rows)
-        scores = call_scores(call, rows)
-        tally.queries += scores.shape[0] * scores.shape[1]
-        tally.visible += int((scores > -torch.inf).sum())
-        for sampler, members in groups:
-            own = scores[members]
-            chosen = sampler.seeing(products.of(members))
-            scores[members] = own + chosen.draw(own, call.places(rows), generator)
-        tally.read += int((scores > -torch.inf).sum())
-        outputs.append(torch.softmax(scores, -1) @ values)
+    for start in range(0, length, size):
+        rows = slice(start, start + size)
+        scores, products = call_scores(call, rows), call_products(call, rows)
+        added = torch.zeros_like(scores)
+        for sampler, members in chosen:
+            seeing = sampler.seeing(products.of(members))
+            added[members] = seeing.draw(scores[members], call.places(rows), generator)
+        weights = torch.softmax(scores + added, -1)
+        output = weights @ values
+        # What is added to a kept key is -log of its chance.
+        left_out = -torch.expm1(-added.clamp_min(0.0))
+        squares = (
+            squared_errors(weights, left_out, values, output)
+            if chosen
+            else output.new_zeros(output.shape[:2])
+        )
+        nats = nats_of(squares, spent.sensitivity, call.layer)
+        if left is not None:
+            past = nats > left[rows]
+            output[:, past] = torch.softmax(scores[:, past], -1) @ values
+            added[:, past], squares[:, past], nats[past] = 0.0, 0.0, 0.0
+            left[rows] -= nats
+            step.dense += int(past.sum())
+        step.queries += scores.shape[0] * scores.shape[1]
+        step.visible += int((scores > -torch.inf).sum())
+        kept = scores + added > -torch.inf
+        step.read += int(kept.sum())
+        seen, shared = (
+            some.unflatten(0, (groups, -1)).any(1).sum((1, 2)).numpy()
+            for some in (scores > -torch.inf, kept)
+        )
+        step.bytes += float(moved_bytes(samplers, shared, seen, widths).sum())
+        step.visible_bytes += float(seen.sum()) * widths.both
+        step.nats += float(nats.double().sum())
+        whole = output.square().sum(-1).clamp_min(torch.finfo(output.dtype).tiny)
+        step.relative += float((squares / whole).double().sum())
+        for head, square in enumerate(squares.double().sum(-1).tolist()):
+            spent.squares[call.layer, head] = spent.squares.get((call.layer, head), 0.0) + square
+        outputs.append(output)
     return torch.cat(outputs, dim=1)[None]
+
+
+class _Allowed:
+    """Nats that every query of every sequence may still lose in a pass."""
+
+    def __init__(self, limit: float | None) -> None:
+        self.limit = limit
+        self.number = -1
+        self.layers: dict[int, int] = {}  # sequences of the pass seen by each layer
+        self.rows: dict[int, Tensor] = {}  # by sequence
+
+    def of(self, number: int, call: Call) -> Tensor | None:
+        """What is left for the queries of this call, to be changed by who takes of it."""
+        if self.limit is None:
+            return None
+        if number != self.number:
+            self.number, self.layers, self.rows = number, {}, {}
+        row = self.layers[call.layer] = self.layers.get(call.layer, -1) + 1
+        return self.rows.setdefault(row, torch.full((call.query.shape[2],), self.limit))
+
+
+def _checked_limit(limit: float | None, sensitivity: Array | None) -> float | None:
+    if limit is None:
+        return None
+    if sensitivity is None:
+        raise BadInput(
+            "limit is in nats, which only a plan for KL knows how to count: give the plan of "
+            "plan_output(model, texts, kl=...), by a sampler that keeps keys by chance."
+        )
+    return checks.positive(limit, "limit")

@@ -27,6 +27,8 @@ class Trial(Result):
     repeats: int
     mean_keys: float  # read by a query of a head
     mean_visible: float  # that it sees
+    mean_bytes: float  # of keys, values and proxies, read for a token by all layers
+    dense_bytes: float  # that dense attention reads
     hidden_error: float  # |h~ - h| / |h| of the last hidden states, root mean square
     embedding_cosine: float  # of the mean-pooled embeddings
     logit_error: float | None  # root mean square difference of centred logits, causal models
@@ -43,7 +45,11 @@ class Trial(Result):
         return pd.DataFrame([row])
 
     def __str__(self) -> str:
-        keys = f"{self.sampler}: {self.mean_keys:.1f} of {self.mean_visible:.1f} keys read"
+        moved, dense = self.mean_bytes / 1e6, self.dense_bytes / 1e6
+        keys = (
+            f"{self.sampler}: {self.mean_keys:.1f} of {self.mean_visible:.1f} keys read, "
+            f"{moved:.3g} of {dense:.3g} MB a token"
+        )
         if self.kl is None:
             return (
                 f"{keys}; 1 - cosine of the embedding {self._text('embedding_cosine', 1.0)}, "
@@ -90,7 +96,8 @@ def try_samplers(
         for repeat in range(times):
             with spend(model, samplers, seed=root + repeat) as spent:
                 thin = run(network, encoded)
-            keys = {"mean_keys": spent.mean_keys, "mean_visible": spent.mean_visible}
+            names = ("mean_keys", "mean_visible", "mean_bytes", "visible_bytes")
+            keys = {name: getattr(spent, name) for name in names}
             rows.append(keys | _distances(dense, thin, encoded))
     frame = pd.DataFrame(rows)
     if not torch.isfinite(torch.tensor(frame["hidden_error"].to_numpy())).all():
@@ -102,6 +109,8 @@ def try_samplers(
         repeats=times,
         mean_keys=found["mean_keys"],
         mean_visible=found["mean_visible"],
+        mean_bytes=found["mean_bytes"],
+        dense_bytes=found["visible_bytes"],
         hidden_error=found["hidden_error"],
         embedding_cosine=found["embedding_cosine"],
         logit_error=found.get("logit_error"),
