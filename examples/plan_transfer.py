@@ -7,8 +7,9 @@ import sys
 
 import numpy as np
 
-from attnlimit.budgets.schemes import Queries, errors_of
+from attnlimit.budgets.schemes import errors_of
 from attnlimit.budgets.search import fixed_tokens
+from attnlimit.budgets.seen import Queries
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.models import wikipedia

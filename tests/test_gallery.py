@@ -18,6 +18,11 @@ SMALLER = {  # the same script with fewer draws, tokens or articles
     "plan_transfer": {"TOKENS = 512": "TOKENS = 128", "head, 128": "head, 32", "else 18": "else 6"},
     "sparse_learning_curves": {'"replicates": 6': '"replicates": 2'},
     "sparse_needle": {"np.arange(4, 21, 4)": "np.arange(4, 21, 8)"},
+    "spend_generation": {
+        "default=96": "default=32",
+        "default=16": "default=4",
+        "default=8": "default=3",
+    },
     "uniform_bound": {"REPLICATES = 20": "REPLICATES = 3", "N = 10_000": "N = 4000"},
 }
 

@@ -13,7 +13,8 @@ from attnlimit.budgets.enough import first_enough, smallest
 from attnlimit.budgets.head import SCHEMES, head_budget
 from attnlimit.budgets.longer import longer_contexts
 from attnlimit.budgets.promise import drawn_errors, keep_promise
-from attnlimit.budgets.schemes import Queries, all_schemes, errors_of, family
+from attnlimit.budgets.schemes import all_schemes, errors_of, family
+from attnlimit.budgets.seen import Queries
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.theory.law.kept import kept_law

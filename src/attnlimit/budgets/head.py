@@ -11,8 +11,9 @@ import pandas as pd
 
 from attnlimit.budgets.kinds import KIND, Kind, kind_of
 from attnlimit.budgets.longer import longer_contexts
-from attnlimit.budgets.schemes import SCHEMES, Queries, SchemeErrors, all_schemes, family, sized
+from attnlimit.budgets.schemes import SCHEMES, SchemeErrors, all_schemes, family, sized
 from attnlimit.budgets.search import certified_tokens, fixed_tokens, typical_tokens
+from attnlimit.budgets.seen import Queries
 from attnlimit.budgets.terms import Terms
 from attnlimit.budgets.transfer import next_text
 from attnlimit.checks import Array

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from attnlimit.budgets.schemes import Queries
+from attnlimit.budgets.seen import Queries
 from attnlimit.models.heads.profile import score_deviations
 
 SINK_WEIGHT = 0.25

@@ -10,7 +10,7 @@ import torch
 
 from attnlimit import checks
 from attnlimit.budgets.model import Plan
-from attnlimit.budgets.schemes import Queries
+from attnlimit.budgets.seen import Queries
 from attnlimit.checks import Array
 from attnlimit.models.captures import Capture
 from attnlimit.montecarlo.sampled import drawn_outputs, generator_of

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from attnlimit.budgets.seen import Queries
+from attnlimit.budgets.tail import Tail
 from attnlimit.checks import Array
-from attnlimit.models.capture.captured import CapturedHead
 from attnlimit.samplers import Iid, Keep, Sampler, SinksAndRecent, SinksAndWindow, TopK
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampler import sampler_law
@@ -40,6 +41,14 @@ SCHEMES = tuple(family(full=True))
 
 
 @dataclass(frozen=True, eq=False)
+class Guess:
+    """Errors that cost little, and exact ones at some queries."""
+
+    first_order: Callable[[int], Array]  # n -> error (R,)
+    some: Callable[[int, NDArray[np.int64]], Array]  # n, places among the queries -> their errors
+
+
+@dataclass(frozen=True, eq=False)
 class SchemeErrors:
     """Relative root mean square error of one scheme at R queries, against the tokens it keeps."""
 
@@ -47,6 +56,7 @@ class SchemeErrors:
     n: NDArray[np.int64]  # (G,)
     at: Callable[[NDArray[np.int64]], Array]  # counts (C,) -> error (R, C), not interpolated
     seen: dict[int, Array] = field(default_factory=dict)
+    guess: Guess | None = None  # a cheap one, where the law costs much
 
     @property
     def drawn(self) -> bool:
@@ -67,34 +77,6 @@ class SchemeErrors:
         return self.seen[n]
 
 
-@dataclass(frozen=True, eq=False)
-class Queries:
-    """Some queries of a captured head, with all they see."""
-
-    head: CapturedHead
-    rows: Tensor  # (R,) their places
-    scores: Tensor  # (R, N) float64
-    values: Tensor  # (N, d_v) float64
-    weights: Tensor  # (R, N)
-    output: Tensor  # (R, d_v)
-    size: Array  # (R,) |Gamma|
-
-    @classmethod
-    def of(cls, head: CapturedHead, most: int) -> Queries:
-        """At most `most` queries, evenly spread; the later half of a causal model's."""
-        first = 0 if head.mask.full else len(head) // 2
-        places = np.linspace(first, len(head) - 1, min(len(head) - first, most))
-        rows = torch.from_numpy(np.unique(places.astype(np.int64)))
-        scores, values = head.scores(rows).double(), head.v.double()
-        weights = torch.softmax(scores, -1)
-        output = weights @ values
-        return cls(head, rows, scores, values, weights, output, output.norm(dim=1).numpy())
-
-    def relative(self, error: Tensor) -> Array:
-        """`error` (R, G) over the size of each query's output."""
-        return (error / torch.from_numpy(self.size)[:, None].clamp_min(1e-300)).numpy()
-
-
 def all_schemes(
     queries: Queries, samplers: Mapping[str, Sampler] | None = None
 ) -> dict[str, SchemeErrors]:
@@ -113,9 +95,9 @@ def errors_of(sampler: Sampler, queries: Queries) -> SchemeErrors:
     if isinstance(sampler, Iid):
         return _sample(sampler, queries)
     if isinstance(sampler, TopK):
-        return _kept(sampler, queries, _best_keys(queries))
+        return _kept(sampler, queries, queries.weights.argsort(1, descending=True))
     if isinstance(sampler, (SinksAndRecent, SinksAndWindow)):
-        return _kept(sampler, queries, _near_keys(sampler, queries))
+        return _kept(sampler, queries, _nearest(sampler, queries))
     return _by_law(sampler, queries)
 
 
@@ -150,50 +132,44 @@ def _by_law(sampler: Sampler, queries: Queries) -> SchemeErrors:
         mse = np.stack([law.mse for law in laws], axis=1)
         return queries.relative(torch.from_numpy(np.sqrt(np.maximum(mse, 0))))
 
-    return SchemeErrors(sampler, n, at)
+    if not (isinstance(sampler, Keep) and isinstance(sampler.kept, TopK) and sampler.weighted):
+        return SchemeErrors(sampler, n, at)
+
+    def some(count: int, places: NDArray[np.int64]) -> Array:
+        scores, rows = queries.scores[places], queries.rows[places]
+        mse = sampler_law(sized(sampler, count), scores, queries.values, rows).mse
+        return np.asarray(np.sqrt(np.maximum(mse, 0)) / np.maximum(queries.size[places], 1e-300))
+
+    return SchemeErrors(sampler, n, at, guess=Guess(Tail(queries).error, some))
 
 
-def _best_keys(queries: Queries) -> Tensor:
-    """Errors (R, N) of the k best keys, for every k."""
-    weights, order = torch.sort(queries.weights, dim=1, descending=True)
-    return torch.stack(
-        [
-            _partial_error(torch.cumsum(w, 0), torch.cumsum(w[:, None] * queries.values[o], 0), out)
-            for w, o, out in zip(weights, order, queries.output, strict=True)
-        ]
-    )
+def _growing(queries: Queries, order: Tensor) -> Tensor:
+    """Errors (R, N) of the first n keys in an `order` (R, N) of each query's own, for every n.
+
+    Infinite where nothing with weight is kept.
+    """
+    weights = queries.weights.gather(1, order)
+    mass = weights.cumsum(1)
+    error = torch.empty_like(mass)
+    for row in range(len(mass)):  # one at a time: it fits the cache
+        pull = (queries.values[order[row]] - queries.output[row]).mul_(weights[row, :, None])
+        torch.linalg.vector_norm(pull.cumsum_(0), dim=1, out=error[row])
+    return torch.where(mass > 1e-12, error / mass.clamp_min(1e-300), torch.inf)
 
 
-def _near_keys(sampler: SinksAndRecent | SinksAndWindow, queries: Queries) -> Tensor:
-    """Errors (R, N) of the first keys and those around or before the query, for every number."""
+def _nearest(sampler: SinksAndRecent | SinksAndWindow, queries: Queries) -> Tensor:
+    """Keys (R, N) in the order in which the sampler takes them as it grows."""
     size = len(queries.head)
-    zero = torch.zeros(1, queries.values.shape[1] + 1, dtype=torch.double)
-    kept = torch.arange(1, size + 1)
-    sinks = kept.clamp_max(sampler.sinks)
-    near = kept - sinks
-    error = []
-    rows = zip(queries.rows, queries.weights, queries.output, strict=True)
-    for row, w, out in rows:  # one at a time: (R, N, d_v) numbers would be the largest of all
-        weighted = torch.cat([w[:, None] * queries.values, w[:, None]], 1)
-        sums = torch.cat([zero, torch.cumsum(weighted, 0)])
-        if isinstance(sampler, SinksAndWindow):
-            start = torch.maximum(torch.minimum(row - near // 2, size - near), sinks)
-            end = start + near
-        else:
-            end = torch.maximum(row + 1, sinks)
-            start = torch.maximum(end - near, sinks)
-        total = sums[sinks] + sums[end] - sums[start]
-        error.append(_partial_error(total[:, -1], total[:, :-1], out))
-    return torch.stack(error)
+    place = torch.arange(size)
+    distance = queries.rows[:, None] - place
+    if isinstance(sampler, SinksAndWindow):
+        late = 2 * distance.abs() - (distance > 0).long()  # the one before, the one after, ...
+    else:
+        late = torch.where(distance >= 0, distance, size + place)
+    return torch.where(place < sampler.sinks, place - size, late).argsort(1)
 
 
-def _partial_error(mass: Tensor, sums: Tensor, output: Tensor) -> Tensor:
-    """|sums / mass - output| for each amount kept; infinite where nothing with weight is kept."""
-    error = (sums / mass.clamp_min(1e-300)[:, None] - output).norm(dim=1)
-    return torch.where(mass > 1e-12, error, torch.inf)
-
-
-def _kept(sampler: Sampler, queries: Queries, error: Tensor) -> SchemeErrors:
-    relative = queries.relative(error)
+def _kept(sampler: Sampler, queries: Queries, order: Tensor) -> SchemeErrors:
+    relative = queries.relative(_growing(queries, order))
     n = np.arange(1, relative.shape[1] + 1)
     return SchemeErrors(sampler, n, lambda counts: relative[:, counts.clip(1, len(n)) - 1])

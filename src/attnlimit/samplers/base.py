@@ -45,7 +45,7 @@ class Sampler(ABC):
 
     @property
     def forgets(self) -> bool:
-        """Whether a key that a query leaves out is left out by all later ones: it may be dropped."""
+        """Whether keys that a query leaves out are left out by later ones: they may be dropped."""
         return False
 
     @property

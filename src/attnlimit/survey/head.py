@@ -11,7 +11,8 @@ import torch
 from attnlimit.budgets.head import budget_from
 from attnlimit.budgets.model import shape_of
 from attnlimit.budgets.promise import drawn_errors
-from attnlimit.budgets.schemes import Queries, SchemeErrors, all_schemes
+from attnlimit.budgets.schemes import SchemeErrors, all_schemes
+from attnlimit.budgets.seen import Queries
 from attnlimit.models import Capture
 from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.horizon import head_horizon

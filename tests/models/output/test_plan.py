@@ -160,3 +160,41 @@ def test_bad_requests_are_one_sentence(causal, encoder, plans):
     other = {(5, 0): al.TopK(3)}
     with pytest.raises(al.BadInput, match="make the plan with this model"):
         try_samplers(causal, IDS, other)
+
+
+@pytest.mark.parametrize("per", ["model", "head"])
+def test_a_plan_for_bytes_moves_what_it_says(causal, plans, per):
+    plan = plan_output(causal, IDS, kl=0.01, per=per, cost="bytes", scheme="threshold:1:4bit")
+    measured = try_samplers(causal, IDS, plan, repeats=10)
+    assert measured.mean_bytes == pytest.approx(plan.price, rel=0.03)
+    assert measured.dense_bytes == pytest.approx(plan.dense_price)
+    assert measured.kl == pytest.approx(0.01, rel=0.25)
+    read = try_samplers(causal, IDS, plans[per], repeats=3)
+    assert measured.mean_bytes < read.mean_bytes
+    shared = {(layer, head // 2): set() for layer in range(3) for head in range(4)}
+    for (layer, head), sampler in plan.samplers().items():
+        shared[layer, head // 2].add(sampler)
+    assert all(len(sizes) == 1 for sizes in shared.values())
+    assert "a token moves" in str(plan)
+
+
+def test_a_plan_for_storage_needs_a_family_that_forgets(causal, encoder):
+    forgets = {"scheme": "sinks-recent:2,8", "cost": "stored"}
+    plan = plan_output(causal, IDS, kl=0.05, probes=4, **forgets)
+    assert plan.price == pytest.approx(plan.mean_keys)
+    assert "needs stored" in str(plan)
+    assert plan.sensitivity is None
+    with pytest.raises(al.BadInput, match="asks all its queries at once"):
+        plan_output(encoder, IDS, cosine=0.99, **forgets)
+
+
+def test_a_plan_of_the_first_schema_is_still_read(plans, tmp_path):
+    path = plans["model"].write(tmp_path / "plan.json")
+    content = json.loads(path.read_text()) | {"schema": "attnlimit.output-plan/1"}
+    for later in ("cost", "price", "dense_price", "sensitivity"):
+        del content[later]
+    path.write_text(json.dumps(content))
+    old = OutputPlan.read(path)
+    assert old.samplers() == plans["model"].samplers()
+    assert (old.cost, old.sensitivity) == ("read", None)
+    assert str(old) == str(plans["model"])
