@@ -15,7 +15,7 @@ from rich.table import Table
 import attnlimit
 from benchmarks.row import Row
 
-SUITES = ("startup", "theory", "montecarlo", "models", "sparse", "scale")
+SUITES = ("startup", "theory", "montecarlo", "models", "output", "sparse", "scale")
 
 
 def main() -> int:

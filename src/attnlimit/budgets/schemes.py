@@ -95,7 +95,7 @@ def errors_of(sampler: Sampler, queries: Queries) -> SchemeErrors:
     if isinstance(sampler, Iid):
         return _sample(sampler, queries)
     if isinstance(sampler, TopK):
-        return _kept(sampler, queries, queries.weights.argsort(1, descending=True))
+        return _kept(sampler, queries, (queries.weights.argsort(1, descending=True), None))
     if isinstance(sampler, (SinksAndRecent, SinksAndWindow)):
         return _kept(sampler, queries, _nearest(sampler, queries))
     return _by_law(sampler, queries)
@@ -143,12 +143,13 @@ def _by_law(sampler: Sampler, queries: Queries) -> SchemeErrors:
     return SchemeErrors(sampler, n, at, guess=Guess(Tail(queries).error, some))
 
 
-def _growing(queries: Queries, order: Tensor) -> Tensor:
+def _growing(queries: Queries, order: Tensor, taken: Tensor | None = None) -> Tensor:
     """Errors (R, N) of the first n keys in an `order` (R, N) of each query's own, for every n.
 
-    Infinite where nothing with weight is kept.
+    Infinite where nothing with weight is kept; keys that are not `taken` (R, N) never are.
     """
-    weights = queries.weights.gather(1, order)
+    weights = queries.weights if taken is None else queries.weights * taken
+    weights = weights.gather(1, order)
     mass = weights.cumsum(1)
     error = torch.empty_like(mass)
     for row in range(len(mass)):  # one at a time: it fits the cache
@@ -157,19 +158,23 @@ def _growing(queries: Queries, order: Tensor) -> Tensor:
     return torch.where(mass > 1e-12, error / mass.clamp_min(1e-300), torch.inf)
 
 
-def _nearest(sampler: SinksAndRecent | SinksAndWindow, queries: Queries) -> Tensor:
-    """Keys (R, N) in the order in which the sampler takes them as it grows."""
+def _nearest(
+    sampler: SinksAndRecent | SinksAndWindow, queries: Queries
+) -> tuple[Tensor, Tensor | None]:
+    """Keys (R, N) in the order in which the sampler takes them as it grows, if it does."""
     size = len(queries.head)
     place = torch.arange(size)
     distance = queries.rows[:, None] - place
     if isinstance(sampler, SinksAndWindow):
         late = 2 * distance.abs() - (distance > 0).long()  # the one before, the one after, ...
+        taken = None
     else:
         late = torch.where(distance >= 0, distance, size + place)
-    return torch.where(place < sampler.sinks, place - size, late).argsort(1)
+        taken = (distance >= 0) | (place < sampler.sinks)
+    return torch.where(place < sampler.sinks, place - size, late).argsort(1), taken
 
 
-def _kept(sampler: Sampler, queries: Queries, order: Tensor) -> SchemeErrors:
-    relative = queries.relative(_growing(queries, order))
+def _kept(sampler: Sampler, queries: Queries, order: tuple[Tensor, Tensor | None]) -> SchemeErrors:
+    relative = queries.relative(_growing(queries, *order))
     n = np.arange(1, relative.shape[1] + 1)
     return SchemeErrors(sampler, n, lambda counts: relative[:, counts.clip(1, len(n)) - 1])

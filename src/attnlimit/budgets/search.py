@@ -146,15 +146,14 @@ def _normal(queries: Queries, terms: Terms, context: int) -> tuple[float, float]
     square, values, output = queries.weights.square(), queries.values, queries.output
     width = values.shape[1]
     crowding = float(np.quantile((counts * square.sum(1)).numpy(), terms.quantile))
-    size = output.square().sum(1)
-    pull, mass = square @ values, square.sum(1)
-    around = square @ values.square().sum(1) - 2 * (pull * output).sum(1) + mass * size
-    traces = (counts * around).clamp_min(0).numpy()
+    around = torch.cdist(output, values, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    traces = (counts * (square * around).sum(1)).numpy()
     least = terms.over_queries(terms.normal_tokens(traces, traces**2 / width, queries.size))
     if least > context and crowding / least < MAX_PARTICIPATION:
         return least, crowding
     first, second = torch.triu_indices(width, width)
     # sum_j p_j^2 (v_j - o)(v_j - o)' from the products of values that all queries share.
+    pull, mass = square @ values, square.sum(1)
     pairs = square @ (values[:, first] * values[:, second])
     pairs -= pull[:, first] * output[:, second] + output[:, first] * pull[:, second]
     pairs += mass[:, None] * output[:, first] * output[:, second]

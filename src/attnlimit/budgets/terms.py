@@ -46,8 +46,8 @@ class Terms:
         variance 2 tr C^2 (Satterthwaite).
         """
         freedom = trace**2 / np.maximum(trace_of_square, 1e-300)
-        widest = trace / freedom * chi2.isf(self.delta, freedom)
         with np.errstate(divide="ignore", invalid="ignore"):
+            widest = trace / freedom * chi2.isf(self.delta, freedom)
             return np.where(trace > 0, widest / (self.epsilon * size) ** 2, 1.0)
 
     def over_queries(self, needed: Array) -> float:
