@@ -131,7 +131,7 @@ def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> P
             return sized.mean_keys(choice) >= wanted
 
         plans[keys, COMMON] = _plan(sized, cheapest_common([sized], enough))
-        plans[keys, BY_HEAD] = _plan(sized, allocate([sized], "head", enough))
+        plans[keys, BY_HEAD] = _plan(sized, allocate([sized], 1, enough))
         least = found.yardstick.variance(keys * found.keys[0].size * found.probed.tokens)
         best = {"predicted": found.probed.scale * least, "keys": float(keys)}
         plans[keys, BEST] = (None, best)

@@ -147,8 +147,8 @@ def greedy(seen: Attention, keys: float) -> ByHead:
     read = np.broadcast_to(
         seen.read(np.array(SIZES, dtype=float))[:, None, None], seen.missed.shape
     )
-    known = Sized(seen.missed[..., None], np.zeros((*seen.missed.shape, 1)), read, 1.0)
-    choice = allocate([known], "head", lambda one: known.mean_keys(one) >= keys)
+    known = Sized(seen.missed[..., None], np.zeros((*seen.missed.shape, 1)), read, 1.0, read)
+    choice = allocate([known], 1, lambda one: known.mean_keys(one) >= keys)
     return {place: TopK(SIZES[int(index)]) for place, index in np.ndenumerate(choice)}
 
 

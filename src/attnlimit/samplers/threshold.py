@@ -46,8 +46,8 @@ class Threshold(Sampler):
         by = "" if self.proxy is None else f" by {check_proxy(self.proxy).name}"
         return f"threshold {self.c:g}{by}"
 
-    def sized(self, n: float) -> Threshold:
-        return replace(self, c=checks.positive(n, "c"))
+    def sized(self, n: int) -> Threshold:
+        return replace(self, c=checks.count(n, "n", smallest=1))
 
     def looked(self, key: int, number: float) -> float:
         if self.proxy is None:

@@ -65,9 +65,9 @@ def test_no_token_passes_its_limit(causal, plan):
     dense = torch.log_softmax(causal(IDS[None]).logits[0].detach(), -1)
     kl = (dense.exp() * (dense - torch.log_softmax(logits, -1))).sum(-1).mean()
     assert float(kl) < plan.predicted / 2
-    nothing, same = passed(causal, plan, limit=1e-12)
-    assert nothing.mean_keys > 0.9 * nothing.mean_visible
-    torch.testing.assert_close(torch.log_softmax(same, -1), dense, atol=1e-4, rtol=0)
+    # A query that drew none of its unlikely keys sees no error, and stays thinned.
+    nothing, _ = passed(causal, plan, limit=1e-12)
+    assert held.mean_keys < nothing.mean_keys <= nothing.mean_visible
 
 
 def test_every_sequence_of_a_batch_has_a_limit_of_its_own(causal, plan):
@@ -83,7 +83,7 @@ def test_bytes_are_those_of_what_is_read(causal):
     """Two query heads share each of two key-value heads of 8 + 8 numbers of 4 bytes; 3 layers."""
     dense = 3 * 2 * 30.5 * 16 * 4
     recent, _ = passed(causal, al.SinksAndRecent(1, 4))
-    assert recent.dense_bytes == pytest.approx(dense)
+    assert recent.visible_bytes == pytest.approx(dense)
     assert recent.mean_bytes == pytest.approx(dense * recent.mean_keys / 30.5)
     whole, _ = passed(causal, al.TopK(60))
     assert whole.mean_bytes == pytest.approx(dense)

@@ -283,7 +283,9 @@ def _grids(family: Sampler, tokens: int) -> tuple[Array, Array]:
 
 
 def _sized(family: Sampler, size: float) -> Sampler:
-    return family.sized(float(size) if isinstance(family, Threshold) else int(size))
+    return (
+        replace(family, c=float(size)) if isinstance(family, Threshold) else family.sized(int(size))
+    )
 
 
 def _table(choice: Choice, options: Sequence[Sampler | None]) -> Table:

@@ -197,5 +197,4 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
     if any(table.shape != shape for table in tables.values()):
         raise ValueError("its tables do not have the shape of its samplers")
     kept = {name: content[name] for name in (*_NUMBERS, *_TEXTS, "probes", "trusted")}
-    tables = {"sensitivity": None, **tables}
-    return {**kept, "tokens": tuple(tokens), "heads": heads, **tables}
+    return {"sensitivity": None, **kept, "tokens": tuple(tokens), "heads": heads, **tables}
