@@ -30,7 +30,9 @@ def largest_z(frame: pd.DataFrame) -> float:
 
 
 def plus_minus(value: float, stderr: float) -> str:
-    """Write a measurement and its standard error, to the second digit of that."""
+    """Write a measurement and its standard error, to the second digit of that; or that none is."""
+    if np.isnan(value):
+        return "–"
     if not (np.isfinite([value, stderr]).all() and value and stderr > 0):
         return f"{value:.4g} ± {stderr:.2g}"
     high, low = np.floor(np.log10([abs(value), stderr])).astype(int)

@@ -99,13 +99,15 @@ class Baselines(Experiment):
         panels = []
         for text, part in groups(curves, "text"):
             series: list[Series] = []
+            first = not panels  # whose legend serves all
             for scheme, some in groups(part.sort_values("asked", kind="stable"), "scheme"):
+                label = scheme if first else None
                 if scheme == BEST:
-                    series.append(Series(some["keys"], some["predicted"], "dotted", scheme, scheme))
+                    series.append(Series(some["keys"], some["predicted"], "dotted", label, scheme))
                     continue
                 drawn = some["predicted"].notna().any()
                 line = some.assign(predicted=some["predicted" if drawn else "measured"])
-                series += pair(line, "keys", scheme, stderr="measured_stderr")
+                series += pair(line, "keys", label, scheme, stderr="measured_stderr")
             panels.append(panel(text, series, "KL of the next token, nats", "keys read by a query"))
         caption = (
             f"SmolLM2, {config['tokens']} tokens, all heads; {DRAWN}; rules that draw nothing are "
