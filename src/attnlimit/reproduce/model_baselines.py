@@ -10,7 +10,7 @@ import pandas as pd
 from attnlimit.models.output.allocate import Choice, Sized, allocate, cheapest_common, interpolated
 from attnlimit.models.output.heads import head_errors
 from attnlimit.models.spend.assign import sampler_table
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import FigureSpec, Panel, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
@@ -96,7 +96,7 @@ class Baselines(Experiment):
         return found
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        panels = []
+        panels: list[Panel] = []
         for text, part in groups(curves, "text"):
             series: list[Series] = []
             first = not panels  # whose legend serves all
