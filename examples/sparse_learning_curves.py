@@ -1,21 +1,25 @@
-"""How many labelled bags do three classifiers need? Predicted lines, trained points."""
+"""
+How many labelled bags?
+=======================
 
-from pathlib import Path
+Test error of mean and attention pooling against the number of bags, predicted for infinite
+dimension (lines) and trained at d = 120 (points).
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
 
 from attnlimit import sparse
-from attnlimit.report.figures import draw
-from attnlimit.reproduce import run
 
-task = {"length": 10, "signals": 1, "strength": 5.0, "prior": 0.5}
-query = sparse.query_alignment(sparse.SparseTask(**task), alpha0=2.0)
-print(query)
+task = sparse.SparseTask(length=10, signals=1, strength=5.0, prior=0.5)
+query = sparse.query_alignment(task, alpha0=2.0)
+how = {"attention": {"cosine": query.cosine, "sharpness": 1.0}, "pooled": {}}
 
-# The experiment `attnlimit reproduce sparse-curves`, at a setting of one's own.
-setting = {"task": task, "cosine": query.cosine, "sharpness": 1.0, "ridge": 1e-2}
-sizes = {"alphas": [0.5, 1.0, 2.0, 4.0], "lines": 8, "dim": 160, "replicates": 6}
-result = run("sparse-curves", setting | sizes)
-
-print(result.table[["model", "alpha", "test_error", "test_error measured", "test_error stderr"]])
-out = Path("gallery")
-out.mkdir(exist_ok=True)
-draw(result.figure, out, "sparse_learning_curves")
+_, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+for color, (model, options) in zip(("C0", "C1"), how.items(), strict=True):
+    sparse.learning_curve(task, np.geomspace(0.4, 5, 8), model, **options).plot(ax=ax, color=color)
+    for alpha in (0.5, 1.0, 2.0, 4.0):
+        found = sparse.simulate_readout(task, alpha, model, dim=120, replicates=5, **options)
+        error, bar = found.mean["test_error"], found.stderr["test_error"]
+        ax.errorbar([alpha], [error], [bar], fmt="o", color=color, ms=4, capsize=2)
+plt.show()

@@ -226,7 +226,7 @@ def _trained(system: SaddleSystem, at: Saddle) -> dict[str, Any]:
 
 
 def transfer_error(trained: Readout, other: SparseTask) -> float:
-    """Error of a trained readout on bags of another task: longer ones, say.
+    """Error of a trained readout on bags of an `other` task: longer ones, say.
 
     The query, the readout and its bias stay as they were; only the bags change.
     """

@@ -112,6 +112,7 @@ def schedule_error(
 ) -> ScheduleError:
     """Error of attention at one query along a schedule lam_n = constant * log n or sqrt(log n).
 
+    `kind` is "log" or "sqrt-log".
     Without a `constant` the one that minimises the average log error over `n` is taken.
     """
     checks.one_of(kind, SCHEDULES, "kind")

@@ -1,0 +1,83 @@
+"""Does every prediction hold? One table from finished run folders, written into docs/evidence.md.
+
+python docs/make_evidence.py RUNS
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.reproduce import Result, load
+from attnlimit.reproduce.compare import COMPARED, with_z
+from attnlimit.reproduce.registry import EXPERIMENTS
+from attnlimit.runs import RunFolder
+
+PAGE = Path(__file__).with_name("evidence.md")
+HEAD = """# Evidence
+
+Every quantity that the library predicts, beside what was measured. This page is written from run folders by
+`make evidence`; no number on it is typed by hand. A point is a setting (an n, a head, a scheme). `predicted / measured`
+is the median over points with the range of the middle nine tenths; `rms z` is the root mean square distance in
+combined standard errors, which is 1 where errors are what they claim; rows with points beyond 3 are where to look first.
+
+"""
+
+
+def compared(folder: RunFolder) -> pd.DataFrame:
+    """The rows of a run that have a prediction and a measurement, with their z."""
+    curves = folder.table()
+    if not set(COMPARED) <= set(curves):
+        return pd.DataFrame()
+    both = with_z(curves.dropna(subset=["predicted", "measured"]))
+    return both[both["measured"] != 0]
+
+
+def row(name: str, quantity: str, rows: pd.DataFrame) -> dict[str, object]:
+    """One line of the table."""
+    ratio = (rows["predicted"] / rows["measured"]).astype(float)
+    low, middle, high = np.quantile(ratio, [0.05, 0.5, 0.95])
+    z = rows["z"].dropna()
+    return {
+        "experiment": f"`{name}`",
+        "quantity": quantity,
+        "points": len(rows),
+        "predicted / measured": f"{middle:.3f} ({low:.3f} to {high:.3f})",
+        "standard error": f"{(rows['stderr'] / rows['measured'].abs()).median():.2%}",
+        "rms z": f"{np.sqrt((z**2).mean()):.2f}" if len(z) else "nothing random",
+        "beyond 3": int((z.abs() > 3).sum()),
+    }
+
+
+def main(root: Path) -> None:
+    """Read every run folder below `root` and write the page."""
+    found: dict[str, RunFolder] = {}
+    for record in sorted(root.rglob("run.json")):
+        folder = RunFolder(record.parent)
+        name = folder.record()["experiment"]
+        if name in EXPERIMENTS and (record.parent / "report.html").exists():
+            found[name] = folder
+    lines, sources = [], []
+    for name in (one for one in EXPERIMENTS if one in found):
+        folder, experiment = found[name], load(name)
+        record = folder.record()
+        command = Result(experiment, record["config"], folder.table()).command
+        day, version = record["created"][:10], record["version"]
+        sources.append(f"| {experiment.title} | `{command}` | {version}, {day} |")
+        both = compared(folder)
+        if both.empty:
+            continue
+        kinds = both["statistic"] if "statistic" in both else pd.Series("error", index=both.index)
+        lines += [row(name, str(kind), rows) for kind, rows in both.groupby(kinds)]
+    shown = pd.DataFrame(lines)
+    cells = ["| " + " | ".join(map(str, line)) + " |" for line in shown.to_numpy()]
+    titles = ["| " + " | ".join(shown.columns) + " |", "|" + "---|" * shown.shape[1]]
+    runs = ["| what | command | version, day |", "|---|---|---|", *sources]
+    PAGE.write_text(HEAD + "\n".join([*titles, *cells, "", "## The runs", "", *runs]) + "\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

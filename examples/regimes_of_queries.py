@@ -1,0 +1,25 @@
+"""
+Which queries average, which freeze?
+====================================
+
+A query with widely spread scores listens to a handful of keys however many there are. Which share
+of the queries of a head does that, at n tokens? In 50 dimensions it happens far below the horizon
+1.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import attnlimit as al
+from attnlimit.reproduce.temperatures import paper_head
+
+tokens = al.Gaussian(dim=50, variance=0.1)
+n = np.unique(np.geomspace(10, 10**9, 40).astype(np.int64))
+_, panels = plt.subplots(1, 3, figsize=(9.6, 3.2), layout="constrained", sharey=True)
+for ax, scale in zip(panels, (10, 20, 30), strict=True):
+    head = paper_head(50, scale)
+    al.regimes(head, tokens, n).plot(ax=ax)
+    ax.set_title(f"horizon {al.horizon(head, tokens):.2f}")
+    ax.set_ylabel("")
+panels[0].set_ylabel("share of the queries")
+plt.show()

@@ -1,0 +1,33 @@
+"""
+Which keys should a query keep?
+===============================
+
+Six ways to keep about 64 of 400 keys, on one sequence with a sink: the error of each, by its
+exact law. A threshold reads fewer keys than it may.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import attnlimit as al
+
+rng = np.random.default_rng(0)
+keys = rng.standard_normal((400, 8))
+keys[0] *= 3  # a sink
+capture = al.models.from_arrays(0.7 * keys, keys, rng.standard_normal((400, 8)), causal=False)
+samplers = [
+    al.Iid(64),
+    al.Window(44, random=20),
+    al.SinksAndRecent(4, 60),
+    al.TopK(64),
+    al.Keep(al.TopK(24), sample=40),
+    al.Threshold(160),
+]
+curves = [al.predict(capture, "pointwise", layer=0, head=0, sampler=one) for one in samplers]
+errors = [curve.root[0] for curve in curves]
+names = [f"{one.name}\n{curve.n[0]} keys" for one, curve in zip(samplers, curves, strict=True)]
+
+_, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+ax.barh(names[::-1], errors[::-1], color="#0072B2")
+ax.set(xlabel="root mean squared error of a query's output", xscale="log")
+plt.show()
