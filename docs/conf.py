@@ -85,3 +85,15 @@ sphinx_gallery_conf = {
     "image_scrapers": ("matplotlib",),
 }
 suppress_warnings = ["config.cache", "mystnb.unknown_mime_type"]
+
+
+def _colours(gallery_conf: dict[str, object], file_name: str) -> None:
+    """Draw examples with a palette that the colour blind can read."""
+    import matplotlib as mpl
+
+    from attnlimit.report.figures import PALETTE
+
+    mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=PALETTE)
+
+
+sphinx_gallery_conf["reset_modules"] = ("matplotlib", _colours)
