@@ -52,7 +52,13 @@ def write_pages(app: Sphinx) -> None:
             page.write_text(text)
 
 
+def plain_bars(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+    """Let |x| in a docstring be a norm, not a substitution."""
+    lines[:] = [line.replace("|", "\\|") for line in lines]
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Write the pages before autosummary looks for them."""
+    """Write the pages before autosummary looks for them, and read docstrings as they are meant."""
     app.connect("builder-inited", write_pages, priority=100)
+    app.connect("autodoc-process-docstring", plain_bars, priority=100)
     return {"parallel_read_safe": True}
