@@ -52,7 +52,9 @@ def write_pages(app: Sphinx) -> None:
             page.write_text(text)
 
 
-def plain_bars(app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def plain_bars(
+    app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]
+) -> None:
     """Let |x| in a docstring be a norm, not a substitution."""
     lines[:] = [line.replace("|", "\\|") for line in lines]
 
