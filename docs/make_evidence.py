@@ -19,10 +19,11 @@ from attnlimit.runs import RunFolder
 PAGE = Path(__file__).with_name("evidence.md")
 HEAD = """# Evidence
 
-Every quantity that the library predicts, beside what was measured. This page is written from run folders by
-`make evidence`; no number on it is typed by hand. A point is a setting (an n, a head, a scheme). `predicted / measured`
-is the median over points with the range of the middle nine tenths; `rms z` is the root mean square distance in
-combined standard errors, which is 1 where errors are what they claim; rows with points beyond 3 are where to look first.
+Every quantity that the library predicts, beside what was measured. This page is written from run
+folders by `make evidence`; no number on it is typed by hand. A point is a setting (an n, a head, a
+scheme). `predicted / measured` is the median over points, with the range of the middle nine tenths;
+`rms z` is the root mean square distance in combined errors, which is 1 where errors are what they
+claim; rows with points beyond 3 are where to look first.
 
 """
 

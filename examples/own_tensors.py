@@ -2,8 +2,9 @@
 Queries, keys and values of one's own
 =====================================
 
-Plan the budgets of attention that no library here has heard of. A plain PyTorch module hands out its queries, keys and values; `from_arrays` takes them, and all
-that works on a captured model works on them. No transformers, no weights, no tokenizer.
+Plan the budgets of attention that no library here has heard of. A plain PyTorch module hands out
+its queries, keys and values; `from_arrays` takes them, and all that works on a captured model
+works on them. No transformers, no weights, no tokenizer.
 """
 
 import matplotlib.pyplot as plt
