@@ -35,7 +35,7 @@ lint: $(INSTALLED)
 # The site, its tutorials and gallery run on the way; a warning is an error. Open docs/_build/html/index.html.
 docs: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet -e ".[docs]" -c constraints.txt
-	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -j $(WORKERS) -b html docs docs/_build/html
+	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 # Every experiment at its default size (hours; resumed where it stopped), and docs/evidence.md from the runs.
 evidence: $(INSTALLED)

@@ -37,7 +37,7 @@ def public_names() -> dict[str, list[str]]:
     return rooms
 
 
-def write_pages(app: Sphinx) -> None:
+def write_pages(app: Sphinx, config: Any) -> None:
     """Write a page a room, with a table of its names and a page for each of them."""
     folder = Path(app.srcdir) / "reference" / "api"
     folder.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ def plain_bars(
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Write the pages before autosummary looks for them, and read docstrings as they are meant."""
-    app.connect("builder-inited", write_pages, priority=100)
+    """Write the pages before Sphinx looks for any, and read docstrings as they are meant."""
+    app.connect("config-inited", write_pages)
     app.connect("autodoc-process-docstring", plain_bars, priority=100)
     return {"parallel_read_safe": True}
