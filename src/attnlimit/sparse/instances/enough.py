@@ -51,8 +51,8 @@ class Enough(Result, Pictured):
     def answers(self) -> list[str]:
         """One sentence for each sampler."""
         return [
-            f"{name}: {size} instances are enough" if size is not None
-            else f"{name}: no number of instances is enough"
+            f"{name}: n = {size} is enough" if size is not None
+            else f"{name}: no n is enough"
             for name, size in self.enough.items()
         ]  # fmt: skip
 

@@ -1,0 +1,17 @@
+"""How many instances of a bag must attention read? Bags of 30 digits, one nine in positive ones."""
+
+import numpy as np
+
+import attnlimit as al
+from attnlimit.sparse.bags.digits import digit_bags
+
+bags = digit_bags(9, length=30).draw(40, np.random.default_rng(0))
+samplers = (al.WithoutReplacement(), al.Threshold(1.0))
+found = al.sparse.enough(bags, al.sparse.AttentionPooling(), [4, 16], samplers=samplers, draws=50)
+print(found.headline())
+print(found.wide().to_string(index=False, float_format="{:.3f}".format))
+
+# Attention of your own: scores before the softmax, and what they average.
+scores = [bag[:, 36] / 4 for bag in bags.instances]
+brought = al.sparse.ScoredBags(scores, bags.instances)
+print(al.sparse.enough(None, brought, [4, 16], samplers=samplers, draws=50))
