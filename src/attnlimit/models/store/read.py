@@ -134,9 +134,6 @@ def _check_shapes(header: Header, about: LayerFile, manifest: Manifest) -> None:
     if "bias" in places:
         bias = places["bias"]
         fits &= bias.dtype in FLOATS and len(bias.shape) == 2 and bias.shape[0] == heads
-    if "gradients" in places:
-        felt = places["gradients"]
-        fits &= felt.dtype in FLOATS and felt.shape[1:] == (heads, tokens, v.shape[2])
     if not fits:
         raise ValueError(f"its shapes are not those of {heads} heads over {tokens} tokens")
     if {name: len(rows) for name, rows in about.parts.items()} != {

@@ -48,11 +48,11 @@ class StoreWriter:
         }
         return Manifest(**{**vars(there), "layers": whole})
 
-    def add(self, number: int, layer: CapturedLayer, gradients: Tensor | None = None) -> None:
+    def add(self, number: int, layer: CapturedLayer) -> None:
         """Write one layer, unless it is there already."""
         if number not in self.manifest.missing:
             return
-        tensors = _tensors(layer, gradients)
+        tensors = _tensors(layer)
         about = {
             "layer": number,
             "causal": layer.mask.causal,
@@ -81,13 +81,11 @@ class StoreWriter:
         self.manifest.write(self.folder)
 
 
-def _tensors(layer: CapturedLayer, gradients: Tensor | None) -> dict[str, Tensor]:
+def _tensors(layer: CapturedLayer) -> dict[str, Tensor]:
     tensors = {"q": layer.q, "k": layer.k, "v": layer.v}
     tensors["positions"] = layer.mask.positions.to(torch.int64)[None]
     if layer.bias is not None:
         tensors["bias"] = layer.bias
-    if gradients is not None:
-        tensors["gradients"] = gradients
     return tensors
 
 
