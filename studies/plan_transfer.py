@@ -23,7 +23,7 @@ SPLITS = 60
 
 
 def needs(article: str, parts: int) -> np.ndarray:
-    """Best keys (parts, heads, queries) that each query of MiniLM needs on stretches of a text."""
+    """Best keys (parts, heads, queries) that each query of MiniLM needs on passages of a text."""
     found = ask("minilm", f"wikipedia:{article}", tokens=TOKENS, parts=parts).captures()
     return np.array(
         [
@@ -33,9 +33,9 @@ def needs(article: str, parts: int) -> np.ndarray:
     )
 
 
-def budgets(stretches: np.ndarray, margin: bool) -> np.ndarray:
-    """Budget of each head from (stretches, heads, queries)."""
-    largest = np.quantile(stretches, TERMS.quantile, axis=2, method="higher")
+def budgets(passages: np.ndarray, margin: bool) -> np.ndarray:
+    """Budget of each head from (passages, heads, queries)."""
+    largest = np.quantile(passages, TERMS.quantile, axis=2, method="higher")
     rule = next_text if margin else np.max
     return np.minimum([rule(column) for column in largest.T], TOKENS)
 
@@ -47,21 +47,19 @@ def main(count: int) -> None:
     rng = np.random.default_rng(0)
     print(f"{len(articles)} articles, {texts.shape[1]} heads, epsilon {TERMS.epsilon}")
     print("planned on                       kept   heads below 95 %   worst head   median budget")
-    for stretches, margin in ((1, False), (4, False), (4, True)):
+    for passages, margin in ((1, False), (4, False), (4, True)):
         rows = []
         for _ in range(SPLITS):
             order = rng.permutation(len(articles))
-            budget = budgets(texts[order[:stretches]], margin)
-            rows.append(summary(texts[order[stretches:]], budget))
-        name = (
-            f"{stretches} article{'s' if stretches > 1 else ''}{' with margin' if margin else ''}"
-        )
+            budget = budgets(texts[order[:passages]], margin)
+            rows.append(summary(texts[order[passages:]], budget))
+        name = f"{passages} article{'s' if passages > 1 else ''}{' with margin' if margin else ''}"
         show(name, rows)
     own = {article: needs(article, PARTS) for article in articles[: max(1, count // 6)]}
     for margin in (False, True):
         rows = [
-            summary(texts[[name != article for name in articles]], budgets(stretches, margin))
-            for article, stretches in own.items()
+            summary(texts[[name != article for name in articles]], budgets(passages, margin))
+            for article, passages in own.items()
         ]
         show(f"{PARTS} parts of one article{' with margin' if margin else ''}", rows)
 

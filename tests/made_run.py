@@ -8,7 +8,7 @@ from attnlimit.models.capture.masks import Mask
 from attnlimit.models.captures import Capture
 from attnlimit.reproduce.model import EXPERIMENT
 from attnlimit.runs import execute
-from attnlimit.survey import Question, Stretch
+from attnlimit.survey import Goal, Passage, Question
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -33,17 +33,42 @@ def made_capture(layers=2, heads=3, tokens=24):
     )
 
 
+def made_model(layers=2, heads=3):
+    """Return an untrained BERT of the capture's shape."""
+    import transformers
+
+    from attnlimit.models import LoadedModel
+
+    torch.manual_seed(5)
+    shape = {"num_hidden_layers": layers, "num_attention_heads": heads, "vocab_size": 64}
+    config = transformers.BertConfig(
+        **shape,
+        hidden_size=8 * heads,
+        intermediate_size=16,
+        max_position_embeddings=64,
+        initializer_range=0.3,
+    )
+    config._attn_implementation = "eager"
+    network = transformers.BertModel(config).eval()
+    return LoadedModel("made", network, None, "0" * 64, "made", "none")
+
+
 def made_run(root, monkeypatch, text="wikipedia:Made", **shape):
     """Write the run folder of a made model, finished, under `root`."""
     capture = made_capture(**shape)
+    model = made_model(len(capture.layers), capture.heads)
     monkeypatch.setattr(Question, "captures", lambda self: (capture,))
+    monkeypatch.setattr(Question, "loaded", lambda self: model)
+    ids = tuple(range(len(capture)))
     question = Question(
         model="made<b>model</b>",
         pickled=None,
         weights="0" * 64,
         weights_licence="none",
         notes=(),
-        stretches=(Stretch(text, "made", "none", 0, tuple(range(len(capture)))),),
+        passages=(Passage(text, "made", "none", 0, ids),),
+        unseen=Passage(text, "made", "none", 1, ids[::-1]),
+        goal=Goal("cosine", 0.001, repeats=2),
         layers=tuple(capture.layers),
         heads=capture.heads,
         terms=Terms(0.3, 0.1, 0.9),

@@ -102,7 +102,7 @@ class Stage:
 class Job:
     """A model at a context, with the options of `attnlimit plan` and `measure`.
 
-    `queries` of each head are budgeted, on `texts` stretches of text; the exact curve and the draws
+    `queries` of each head are budgeted, on `texts` passages of text; the exact curve and the draws
     of `measure` ask every token, on the first.
     """
 

@@ -306,7 +306,7 @@ def test_a_plan_survives_its_file_and_keeps_its_promise(capture, tmp_path):
     assert memory.read <= memory.full
     assert memory.full == 2 * 96 * 16 * 2  # two heads, 96 keys and values of 8 + 8 numbers
     assert "not thinnable" in str(plan)
-    assert "one stretch" in str(plan)
+    assert "one passage" in str(plan)
 
 
 def test_a_file_that_is_no_plan_is_refused(tmp_path):

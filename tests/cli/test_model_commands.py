@@ -9,6 +9,7 @@ import pytest
 from attnlimit.budgets import read_plan
 from attnlimit.cli.model_options import ModelOptions
 from attnlimit.errors import BadInput
+from attnlimit.models import OutputPlan
 from called import SMALL, call
 
 MEASURE = [*SMALL, "--replicates", "4"]
@@ -21,14 +22,17 @@ def test_measure_leaves_a_page_a_budget_file_and_a_table(measured):
     assert [budget.head for budget in plan.heads] == list(range(12))
     assert plan.texts == 4
     assert [row["layer"] for row in answer["layers"]] == [0]
-    assert any("stretches" in remark for remark in answer["remarks"])
+    assert any("passages" in remark for remark in answer["remarks"])
+    assert "keeps its embedding within 0.1 %" in answer["answer"][0]
+    assert OutputPlan.read(answer["plan"]).measure == "cosine_loss"
 
 
 def test_measure_again_shows_the_finished_run(measured, texts):
     root = Path(measured[0]["run"]).parent
     code, out, err = call("measure", "--text", texts[0], *MEASURE, "--out", root)
     assert code == 0, err
-    assert "tokens needed, by layer" in out
+    assert out.startswith("MiniLM keeps its embedding")
+    assert "tokens single heads need, by layer" in out
     assert Path(measured[0]["run"]).name in out
     assert len(list(root.iterdir())) == 2
 
@@ -49,13 +53,22 @@ def test_plan_prints_a_table_for_people(measured, texts):
     code, out, err = call("plan", "--text", texts[0], "--text", texts[1], *SMALL, "--parts", 1)
     assert code == 0, err
     assert "certified tokens, by scheme" in out
-    assert "planned on 2 stretches" in out
+    assert "planned on 2 passages" in out
     assert "at 100 times the context, extrapolated" in out
+    assert "a query reads" not in out
+
+
+def test_plan_puts_the_models_answer_above_its_heads(texts):
+    options = ["--tokens", 32, "--parts", 1, "--heads", "--quick", "--layer", 0]
+    code, out, err = call("plan", "--text", texts[0], *options)
+    assert code == 0, err
+    assert out.startswith("minilm: a query reads")
+    assert out.index("certified tokens, by scheme") > out.index("for every head")
 
 
 def test_the_demo_ends_with_a_page(measured, texts, tmp_path, monkeypatch):
     small = ModelOptions(text=[str(texts[0])], tokens=24, layer=[5], parts=1)
-    monkeypatch.setattr("attnlimit.cli.measure.ModelOptions", lambda: small)
+    monkeypatch.setattr("attnlimit.cli.measure.ModelOptions", lambda **_: small)
     monkeypatch.chdir(tmp_path)
     code, out, err = call("demo", "--json")
     assert code == 0, err

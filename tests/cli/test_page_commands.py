@@ -114,7 +114,7 @@ def test_damaged_results_are_refused(copy):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_of_an_older_version_says_what_it_lacks(copy, runs, kind):
     path = copy(kind)
-    lost = {"model": "stretches", "clt": "replicates", "sparse-separation": "error"}[kind]
+    lost = {"model": "passages", "clt": "replicates", "sparse-separation": "error"}[kind]
     rewrite(path, lambda record: (record["config"].pop(lost), record.update(version="0.0.7")))
     for arguments in (["report", path], ["compare", path, runs[kind][1]]):
         err = one_sentence(*arguments)

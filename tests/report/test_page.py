@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.model_page import pieces
+from attnlimit.report.heads_part import pieces
 from attnlimit.report.page import document, embedded, escape, table
 from attnlimit.report.token_page import token_page
 

@@ -37,7 +37,8 @@ class Memory:
     def __str__(self) -> str:
         return (
             f"key-value cache {self.full / 1e6:.3g} MB; a query reads {self.read / self.full:.0%} "
-            f"of it; {self.stored / self.full:.0%} must be stored if tokens are dropped for good"
+            f"of it; if keys were deleted instead of skipped, {self.stored / self.full:.0%} of it "
+            "would have to stay"
         )
 
 
@@ -155,12 +156,14 @@ class Plan(Result, Pictured):
         terms = self.terms
         best = ", ".join(f"{name} {count}" for name, count in frame.best.value_counts().items())
         lines = [
-            f"budgets for a relative error of {terms.epsilon:g} with probability "
-            f"{1 - terms.delta:g}, {terms.quantile:.0%} of queries, context {self.context}",
+            f"each head by itself: a relative error of at most {terms.epsilon:g} for "
+            f"{terms.quantile:.0%} of its queries, with probability {1 - terms.delta:g} where keys "
+            f"are drawn and for sure where they are not; context {self.context}",
             f"  tokens by the best scheme: median {frame.tokens.median():.0f}, "
             f"from {frame.tokens.min()} to {frame.tokens.max()}",
             f"  best scheme: {best}",
-            f"  not thinnable: {(~frame.thinnable).sum()} of {len(frame)} heads",
+            f"  half of the tokens are not enough for {(~frame.thinnable).sum()} of "
+            f"{len(frame)} heads",
             f"  {self.memory()}",
             f"  {self.transfer()}",
         ]
@@ -174,10 +177,10 @@ class Plan(Result, Pictured):
     def transfer(self) -> str:
         """Say what the plan knows of texts that are not in it."""
         if self.texts == 1:
-            return "planned on one stretch of text: how much other texts need is not known"
+            return "planned on one passage of text: how much other texts need is not known"
         doubtful = sum(bool(budget.varies) for budget in self.heads)
         return (
-            f"planned on {self.texts} stretches of text, with a margin for the next: {doubtful} of "
+            f"planned on {self.texts} passages of text, with a margin for the next: {doubtful} of "
             f"{len(self.heads)} heads vary so much that a plan without one of them fails there"
         )
 

@@ -44,7 +44,7 @@ class Budget(Result):
         needed = self.terms.over_queries(self.certified)
         if not np.isfinite(needed):
             raise BadInput(
-                f"No n up to {MOST:g} is certified for this share of queries: they are frozen. "
+                f"No n up to {MOST:g} is certified for this share of queries: few keys rule them. "
                 "Ask for a larger epsilon, a larger delta or a smaller quantile."
             )
         return int(needed)

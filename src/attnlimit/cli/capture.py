@@ -20,8 +20,8 @@ def capture(
         str, typer.Option(help="minilm, smollm2, a model folder, or a hub id.")
     ] = "minilm",
     text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
-    tokens: Annotated[int, typer.Option(help="Context: tokens of a stretch.")] = 512,
-    parts: Annotated[int, typer.Option(help="Stretches of each text.")] = 4,
+    tokens: Annotated[int, typer.Option(help="Context: tokens of a passage.")] = 512,
+    parts: Annotated[int, typer.Option(help="Passages of each text.")] = 4,
     layer: Annotated[
         list[int] | None, typer.Option(help="Only this layer; may be repeated.")
     ] = None,
@@ -46,17 +46,17 @@ def capture(
         device=device,
         dtype=dtype,
     )
-    with progress_bar("stretches", shown=not json) as progress:
+    with progress_bar("passages", shown=not json) as progress:
         write_captures(question, out, progress)
-    count = len(question.stretches)
+    count = len(question.passages)
     folders = [part_folder(out, part) for part in range(count)]
     size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
     if json:
         about = {"model": question.model, "weights": question.weights, "tokens": question.tokens}
-        print_json({"folder": out, "stretches": count, "bytes": size, **about})
+        print_json({"folder": out, "passages": count, "bytes": size, **about})
         return
     say(
         f"{question.model}: {len(question.layers)} layers of {question.heads} heads on {count} "
-        f"stretches of {question.tokens} tokens, {size / 1e6:.1f} MB",
+        f"passages of {question.tokens} tokens, {size / 1e6:.1f} MB",
         f"capture  {out}; plan from it: attnlimit plan --capture {out}",
     )

@@ -19,7 +19,7 @@ def cost(
     like: Annotated[str | None, Option(help=f"Sizes of a known model: {', '.join(NAMED)}.")] = None,
     context: Annotated[int, Option("--context", "--text-tokens", help="Tokens of a text.")] = 512,
     queries: Annotated[int, Option(help="Budgeted for each head.")] = 128,
-    parts: Annotated[int, Option(help="Stretches of text.")] = 4,
+    parts: Annotated[int, Option(help="Passages of text.")] = 4,
     replicates: Annotated[int, Option(help="Draws of measure.")] = 100,
     workers: Annotated[int, Option(help="Workers, of one core each.")] = 1,
     half: Annotated[bool, Option("--half", help="Weights and capture in 16 bits.")] = False,

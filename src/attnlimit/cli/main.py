@@ -20,11 +20,14 @@ from attnlimit.errors import AttnlimitError, Interrupted
 # Each command, its module, and its line of help: the module is only imported when its command is
 # chosen. It has a function of the command's name, or a group of commands, `app`.
 COMMANDS = {
-    "demo": ("measure", "Predict, measure and budget every head of MiniLM, and write the report."),
-    "plan": ("plan", "Budget every head of a model on a text; nothing is drawn or random."),
+    "demo": ("measure", "How few keys are enough for MiniLM on an article, to a page."),
+    "plan": ("plan", "How few keys keep a model's output, or the output of each head by itself."),
     "capture": ("capture", "Write what a model's heads read to a folder, which others plan from."),
     "try": ("try_", "Run a model on fewer keys: what that does to its output."),
-    "measure": ("measure", "Predict, measure and budget every head of a model; write its page."),
+    "measure": (
+        "measure",
+        "Plan for the output, look at every head, measure both; write the page.",
+    ),
     "reproduce": ("reproduce", "Run an experiment of the papers: a run folder, a figure, a table."),
     "sparse": ("sparse", "Sparse-token classification: learning curves, plans for bags."),
     "report": ("report", "Build the page of a finished run again."),

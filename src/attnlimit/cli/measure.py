@@ -14,7 +14,8 @@ from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, print_table, run_view, say
 from attnlimit.cli.where import RunOptions
 from attnlimit.report.figures import draw
-from attnlimit.report.model_page import heads_figure, model_page
+from attnlimit.report.heads_part import heads_figure
+from attnlimit.report.model_page import model_page
 from attnlimit.report.page import write_page
 from attnlimit.reproduce.model import ModelRun, survey_of
 from attnlimit.runs import RunFolder, execute
@@ -22,6 +23,8 @@ from attnlimit.survey import Survey, write_captures
 from attnlimit.survey.stored import Stored
 
 REPLICATES = 100
+DEMO_PARTS = 3
+DEMO_REPLICATES = 40
 
 
 def demo(
@@ -29,11 +32,11 @@ def demo(
     report: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report/index.html"),
     json: AsJson = False,
 ) -> None:
-    """Predict, measure and budget every head of MiniLM on an article, and write the report.
+    """Say how few keys are enough for MiniLM on an article, measure it, and write the page.
 
     Stopped and started again, it goes on where it was.
     """
-    run_model(ModelOptions(), how, REPLICATES, json, report)
+    run_model(ModelOptions(parts=DEMO_PARTS), how, DEMO_REPLICATES, json, report)
 
 
 def measure(
@@ -42,10 +45,10 @@ def measure(
     replicates: Annotated[int, typer.Option(help="Draws of the referee.")] = REPLICATES,
     json: AsJson = False,
 ) -> None:
-    """Predict every head's error against n, measure it, budget it, and write its page.
+    """Plan for the model's output, look at every head by itself, measure both, write the page.
 
     The same command resumes an interrupted run, and shows a finished one again. The page shows the
-    first text; budgets are planned on all of them.
+    first text; plans are made on all of them.
     """
     run_model(asked, how, replicates, json)
 
@@ -56,7 +59,7 @@ def run_model(
     """Run a model on its texts, or find the finished run; write what it leaves, and show it."""
     executor = how.executor()
     question = asked.question(replicates=replicates, seed=how.seed)
-    with run_view("heads", shown=not json) as progress, TemporaryDirectory() as place:
+    with run_view("output and heads", shown=not json) as progress, TemporaryDirectory() as place:
 
         @cache
         def store() -> Stored:
@@ -74,24 +77,26 @@ def run_model(
             weights=question.weights,
         )
     survey = survey_of(folder)
-    report, budget = write_results(folder, survey, page)
+    written = {"run": folder.path, **write_results(folder, survey, page)}
     table, remarks = survey.layers(), survey.remarks()
     if json:
-        written = {"run": folder.path, "report": report, "budget": budget}
-        said = [remark.strip() for remark in remarks]
-        print_json({**written, "layers": table, "remarks": said})
+        said = {"answer": survey.says(), "remarks": [remark.strip() for remark in remarks]}
+        print_json({**written, "layers": table, **said})
         return
-    print_table(table, f"{question.model} on {question.text}: tokens needed, by layer")
-    say(
-        *(f"  {remark}" for remark in remarks),
-        f"\nrun folder  {folder.path}\nbudgets     {budget}\nreport      {report.resolve()}",
-    )
+    say(*survey.says(), "")
+    print_table(table, f"{question.model} on {question.text}: tokens single heads need, by layer")
+    say(*(f"  {remark}" for remark in remarks), "")
+    say(*(f"{name:<8}{path.resolve()}" for name, path in written.items()))
 
 
-def write_results(folder: RunFolder, survey: Survey, page: Path | None = None) -> tuple[Path, Path]:
-    """Write a run's page, also at `page`, its figure and budget file; return page and budgets."""
+def write_results(folder: RunFolder, survey: Survey, page: Path | None = None) -> dict[str, Path]:
+    """Write a run's page, also at `page`, its figure, plan and budget file; return where."""
     record, report = folder.record(), folder.path / "report.html"
     for path in dict.fromkeys((report, page or report)):
         write_page(path, model_page(record, survey, path.parent))
     draw(heads_figure(survey), folder.path, "heads")
-    return page or report, survey.plan.write(folder.path / "budget.json")
+    written = {}
+    if survey.has_output:
+        written["plan"] = survey.output_plan.write(folder.path / "plan.json")
+    budget = survey.plan.write(folder.path / "budget.json")
+    return {**written, "budget": budget, "report": page or report}

@@ -27,11 +27,11 @@ class ModelOptions:
     text: Annotated[list[str], Option(help=TEXT)] = field(
         default_factory=lambda: ["wikipedia:Anarchism"]
     )
-    tokens: Annotated[int, Option(help="Context: tokens of a stretch.")] = 512
-    parts: Annotated[int, Option(help="Stretches of each text that budgets are planned on.")] = 4
-    epsilon: Annotated[float, Option(help="Relative error.")] = 0.1
-    delta: Annotated[float, Option(help="Chance of missing it.")] = 0.05
-    quantile: Annotated[float, Option(help="Share of queries covered.")] = 0.99
+    tokens: Annotated[int, Option(help="Context: tokens of a passage.")] = 512
+    parts: Annotated[int, Option(help="Passages of each text that plans are made on.")] = 4
+    epsilon: Annotated[float | None, Option(help="A single head's relative error, 0.1.")] = None
+    delta: Annotated[float | None, Option(help="Its chance of missing it, 0.05.")] = None
+    quantile: Annotated[float | None, Option(help="Its share of queries covered, 0.99.")] = None
     layer: Annotated[list[int] | None, Option(help="Only this layer; may be repeated.")] = None
     device: Annotated[str, Option(help=DEVICE)] = "auto"
     dtype: Annotated[str | None, Option(help=DTYPE)] = None
@@ -41,14 +41,23 @@ class ModelOptions:
     ] = False
     more_files: Annotated[list[str] | None, Argument(metavar="[k.npy v.npy]", hidden=True)] = None
 
+    @property
+    def single(self) -> bool:
+        """Whether something was said that concerns single heads."""
+        said = (self.epsilon, self.delta, self.quantile, self.layer)
+        return any(one is not None for one in said)
+
     def question(self, **more: Any) -> Question:
         """Return what is asked, with what else it takes."""
+        said = {"epsilon": self.epsilon, "delta": self.delta, "quantile": self.quantile}
+        terms = Terms(**{name: value for name, value in said.items() if value is not None})
         if self.capture is not None:
+            more.pop("output", None)  # a capture has no model to run
             return ask_stored(
                 self.capture,
                 *(self.more_files or ()),
                 causal=not self.two_sided,
-                terms=Terms(self.epsilon, self.delta, self.quantile),
+                terms=terms,
                 layers=self.layer,
                 **more,
             )
@@ -59,7 +68,7 @@ class ModelOptions:
             *self.text,
             tokens=self.tokens,
             parts=self.parts,
-            terms=Terms(self.epsilon, self.delta, self.quantile),
+            terms=terms,
             layers=self.layer,
             pickled=self.pickled_weights,
             device=self.device,

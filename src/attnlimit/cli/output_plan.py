@@ -1,27 +1,37 @@
-"""`attnlimit plan --kl 0.01`: what may a model read so that its output stays within a target?"""
+"""`attnlimit plan`: what may a model read so that its output stays within a target?"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import pandas as pd
 from typer import Option
 
-from attnlimit.cli.show import print_json, say
-from attnlimit.models import plan_output
-from attnlimit.survey import Question
+import attnlimit
+from attnlimit.cli.show import progress_bar
+from attnlimit.models import OutputPlan
+from attnlimit.models.output.plan import plan_targets
+from attnlimit.report.model_page import model_page
+from attnlimit.report.page import write_page
+from attnlimit.runs.record import versions
+from attnlimit.survey import SCHEMAS, Question, Survey, output_parts, survey_output
 
 
 @dataclass(frozen=True)
 class OutputOptions:
     """A target of the model's output, and how it may be reached."""
 
-    kl: Annotated[float | None, Option(help="Nats of the next token that may be lost: 0.01.")] = (
-        None
-    )
+    kl: Annotated[
+        float | None, Option(help="Nats of the next token that may be lost, 0.01 if not said.")
+    ] = None
     perplexity: Annotated[float | None, Option(help="Factor by which it may grow: 1.01.")] = None
-    cosine: Annotated[float | None, Option(help="What an embedding's angle keeps: 0.999.")] = None
+    cosine: Annotated[
+        float | None, Option(help="Cosine that an embedding keeps, 0.999 if not said.")
+    ] = None
     per: Annotated[str, Option(help="One size for the model, each layer, or each head.")] = "model"
     cost: Annotated[str, Option(help="What is made small: read, bytes or stored.")] = "read"
     scheme: Annotated[str, Option(help="threshold, or a sampler such as top-k:64+192.")] = (
@@ -33,27 +43,45 @@ class OutputOptions:
         """Whether the output's target was given."""
         return any(one is not None for one in (self.kl, self.perplexity, self.cosine))
 
+    def goal(self) -> Mapping[str, Any]:
+        """Return what a question takes."""
+        return asdict(self)
 
-def show_output_plan(
-    question: Question, asked: OutputOptions, file: Path | None, json: bool
-) -> None:
-    """Plan on the question's stretches, write the plan, and print it."""
-    plan = plan_output(
+
+def quick_plan(question: Question) -> OutputPlan:
+    """Plan for the question's goal, and measure nothing."""
+    goal = question.goal
+    texts = [list(passage.ids) for passage in question.passages]
+    return plan_targets(
         question.loaded(),
-        [list(stretch.ids) for stretch in question.stretches],
-        kl=asked.kl,
-        perplexity=asked.perplexity,
-        cosine=asked.cosine,
-        per=asked.per,
-        cost=asked.cost,
-        scheme=asked.scheme,
+        texts,
+        goal.output,
+        [goal.allowed],
+        scheme=goal.scheme,
+        per=goal.per,
+        cost=goal.cost,
+        sensitive=[goal.allowed],
+        probes=goal.probes,
         seed=question.seed,
-    )
-    written = plan.write(file) if file is not None else None
-    if json:
-        print_json({**plan.to_dict(), "file": written})
-        return
-    say(plan)
-    if written is not None:
-        again = f"attnlimit try --model {question.model} --plan {written}"
-        say(f"plan  {written}; measure it: {again}")
+    )[0]
+
+
+def measured_plan(question: Question, shown: bool) -> Survey:
+    """Plan for the question's goal, and measure that plan and its rivals."""
+    rows: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
+    parts = output_parts()
+    with progress_bar("the model's output", shown=shown) as progress:
+        for done, part in enumerate(parts):
+            progress(done, len(parts))
+            for name, found in survey_output(question, part, question.seed).items():
+                rows[name] += found
+    tables = {name: pd.DataFrame(rows[name], columns=SCHEMAS[name].names) for name in SCHEMAS}
+    return Survey(question, tables)
+
+
+def write_plan_page(survey: Survey, path: Path) -> Path:
+    """Write the page of a plan that no run folder holds."""
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    record = {"created": made, "version": attnlimit.__version__, "versions": versions()}
+    config = {"config": survey.question.to_config()}
+    return write_page(path, model_page(record | config, survey, path.parent))

@@ -1,10 +1,10 @@
-"""`attnlimit plan`: how many tokens each head needs, by which scheme, as a table and a file."""
+"""`attnlimit plan`: how few keys are enough for a model, or for each of its heads by itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from statistics import median
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from attnlimit.budgets import Plan, plan_budgets
 from attnlimit.budgets.longer import FACTORS
 from attnlimit.cli.model_options import ModelOptions
 from attnlimit.cli.options import AsJson
-from attnlimit.cli.output_plan import OutputOptions, show_output_plan
+from attnlimit.cli.output_plan import OutputOptions, measured_plan, quick_plan, write_plan_page
 from attnlimit.cli.show import print_json, print_table, progress_bar, run_view, say
 from attnlimit.cli.where import WorkerOptions
 from attnlimit.models.heads.rounding import rounding_remarks
@@ -26,42 +26,100 @@ def plan(
     asked: ModelOptions,
     whole: OutputOptions,
     who: WorkerOptions,
-    budget: Annotated[Path | None, typer.Option(help="Write the budget file here.")] = None,
+    heads: Annotated[
+        bool, typer.Option("--heads", help="Budget each head by itself, too; see --epsilon.")
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Plan only: measure nothing, write no page.")
+    ] = False,
+    budget: Annotated[
+        Path | None, typer.Option(help="Write the plan here; with --heads their budgets.")
+    ] = None,
+    page: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report/plan.html"),
+    seed: Annotated[int, typer.Option(help="Seed of the probes and of what is drawn.")] = 0,
     json: AsJson = False,
 ) -> None:
-    """Budget every head of a model on a text, or with --kl what the whole model may read."""
-    question = asked.question()
-    if whole.asked:
-        show_output_plan(question, whole, budget, json)
-        return
-    found = _planned(question, who, json)
-    written = found.write(budget) if budget is not None else None
+    """Say how few keys keep a model's output, measure that, and write it as a page.
+
+    The target is --kl, --perplexity or --cosine; without one, 0.01 nats, or a cosine of 0.999 of a
+    model without next tokens. Given only --epsilon, --delta, --quantile or --layer, heads are
+    budgeted one by one instead.
+    """
+    question = asked.question(output=whole.goal(), seed=seed)
+    stored = asked.capture is not None  # which has heads, and no model to run
+    single = heads or ((asked.single or stored) and not whole.asked)
+    said: dict[str, Any] = {}
+    if not single or (heads and not stored):
+        said = _show_output(question, None if heads else budget, None if quick else page, json)
+    if single:
+        found = _show_heads(question, who, budget, json)
+        said = {**found, **({"output": said} if said else {})}
     if json:
-        print_json({**found.to_dict(), "file": written})
-        return
-    print_table(found.to_frame(), f"{question.model}: certified tokens, by scheme")
-    say(found)
+        print_json(said)
+
+
+def _show_output(
+    question: Question, file: Path | None, page: Path | None, json: bool
+) -> dict[str, Any]:
+    measured: dict[str, Any] = {}
+    if page is None:
+        found = quick_plan(question)
+        lines = str(found).splitlines()
+    else:
+        survey = measured_plan(question, shown=not json)
+        found, answer, lines = survey.output_plan, survey.answer, survey.says()
+        measured = {
+            "measured": answer.measured,
+            "measured_stderr": answer.measured_stderr,
+            "unseen": answer.unseen,
+            "page": write_plan_page(survey, page),
+        }
+    written = found.write(file) if file is not None else None
+    if not json:
+        say(*lines)
+        if page is not None:
+            say(f"page  {page.resolve()}")
+        if written is not None:
+            again = f"attnlimit try --model {question.model} --plan {written} --text YOUR_TEXT.txt"
+            say(f"plan  {written}; measure it on a text of your own: {again}")
+    return {**found.to_dict(), **measured, "file": written}
+
+
+def _show_heads(
+    question: Question, who: WorkerOptions, file: Path | None, json: bool
+) -> dict[str, Any]:
+    found = _planned(question, who, json)
+    written = found.write(file) if file is not None else None
+    if not json:
+        print_table(found.to_frame(), f"{question.model}: certified tokens, by scheme")
+        say(*_about_heads(found))
+        if question.stored is not None or question.loaded().dtype.itemsize < 4:
+            for remark in rounding_remarks(question.captures()[0]):
+                say(f"  {remark}")
+        if written is not None:
+            say(f"budget file  {written}")
+    return {**found.to_dict(), "file": written}
+
+
+def _about_heads(found: Plan) -> list[str]:
+    lines = [str(found)]
     stuck = [head for head in found.heads if not head.kind.thinnable]
     if stuck:
         names = ", ".join(f"{head.layer}.{head.head} ({head.kind.name})" for head in stuck)
-        say(f"  layer.head not thinnable: {names}")
+        lines.append(f"  layer.head that half of the tokens are not enough for: {names}")
     doubtful = [f"{head.layer}.{head.head}" for head in found.heads if head.varies]
     if doubtful:
-        say(f"  layer.head that vary from text to text: {', '.join(doubtful)}")
+        lines.append(f"  layer.head that vary from text to text: {', '.join(doubtful)}")
     for factor in FACTORS:
         cheapest = [
             min(tokens for tokens in head.longer[factor].values() if tokens is not None)
             for head in found.heads
         ]
-        say(
+        lines.append(
             f"  at {factor} times the context, extrapolated: median head "
             f"{median(cheapest):.0f} of {factor * found.context} tokens"
         )
-    if question.stored is not None or question.loaded().dtype.itemsize < 4:
-        for remark in rounding_remarks(question.captures()[0]):
-            say(f"  {remark}")
-    if written is not None:
-        say(f"budget file  {written}")
+    return lines
 
 
 def _planned(question: Question, who: WorkerOptions, json: bool) -> Plan:

@@ -54,7 +54,7 @@ def try_(
     if bool(chosen) == bool(evict):
         raise BadInput("Say what to try: --sampler threshold:48 or --plan FILE; or --evict 0.25.")
     question = ask(model, text, tokens=tokens, parts=1, device=device, dtype=dtype)
-    loaded, ids = question.loaded(), question.stretches[0].ids
+    loaded, ids = question.loaded(), question.passages[0].ids
     if evict:
         _try_evict(loaded, ids, evict, repeats, probes, seed, f"{model} on {text}", json)
         return

@@ -89,6 +89,22 @@ def table(frame: pd.DataFrame) -> str:
     return f"<table><thead>{row('th', frame.columns)}</thead><tbody>{rows}</tbody></table>"
 
 
+def cards_html(cards: Iterable[tuple[str, str]]) -> str:
+    """Numbers that stand out, each with what it is."""
+    return "".join(
+        f"<li><strong>{escape(number)}</strong><span>{escape(meaning)}</span></li>"
+        for number, meaning in cards
+    )
+
+
+def command_html(command: str, meaning: str) -> str:
+    """A command that can be copied, and what it does."""
+    return (
+        f'<li><p>{escape(meaning)}</p><div class="command"><code>{escape(command)}</code>'
+        "</div></li>"
+    )
+
+
 def scrolled(content: str, label: str) -> str:
     """Let wide content scroll by itself, by keyboard too; it must be HTML already."""
     region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
@@ -109,8 +125,9 @@ def provenance(record: dict[str, Any]) -> str:
     libraries = record.get("versions", {}).items()
     versions = ", ".join(f"{name} {version}" for name, version in libraries if name != "attnlimit")
     seed = record["config"].get("seed", 0)
+    begins = f"Run {record['key'][:12]}, made" if "key" in record else "Made"
     return escape(
-        f"Run {record['key'][:12]}, made {record.get('created', '')} by attnlimit "
+        f"{begins} {record.get('created', '')} by attnlimit "
         f"{record.get('version', '')} with {versions}; seed {seed}."
     )
 

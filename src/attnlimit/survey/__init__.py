@@ -1,17 +1,22 @@
 """Every head of a model into typed tables: what `demo`, `measure` and `plan` stand on."""
 
+from attnlimit.survey.goal import Goal
 from attnlimit.survey.head import survey_head
-from attnlimit.survey.question import Question, Stretch, ask, ask_stored, write_captures
+from attnlimit.survey.output import output_parts, survey_output
+from attnlimit.survey.question import Passage, Question, ask, ask_stored, write_captures
 from attnlimit.survey.schemas import SCHEMAS
 from attnlimit.survey.survey import Survey
 
 __all__ = [
     "SCHEMAS",
+    "Goal",
+    "Passage",
     "Question",
-    "Stretch",
     "Survey",
     "ask",
     "ask_stored",
+    "output_parts",
     "survey_head",
+    "survey_output",
     "write_captures",
 ]

@@ -1,4 +1,4 @@
-"""What is asked of a model? Its weights, the stretches of text it reads, and what is promised."""
+"""What is asked of a model? Its weights, the passages of text it reads, and what is promised."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
 from attnlimit.models import Capture, LoadedModel, capture, read_corpus
 from attnlimit.models.load.load import load_once
+from attnlimit.survey.goal import USUAL, Goal, goal_for
 from attnlimit.survey.stored import Stored, part_folder, told
 
 FEWEST = 8
@@ -21,7 +22,7 @@ PARTS = 4
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Passage:
     """Token ids of a part of a text."""
 
     text: str  # as the user names it
@@ -40,7 +41,9 @@ class Question:
     weights: str  # SHA-256
     weights_licence: str
     notes: tuple[str, ...]
-    stretches: tuple[Stretch, ...]  # all of one length; the first is shown
+    passages: tuple[Passage, ...]  # all of one length; the first is shown
+    unseen: Passage | None  # the next one, on which plans are measured, if the text has it
+    goal: Goal  # what must stay of the output
     layers: tuple[int, ...]
     heads: int  # in a layer
     terms: Terms
@@ -54,12 +57,12 @@ class Question:
     @property
     def text(self) -> str:
         """The text that is shown."""
-        return self.stretches[0].text
+        return self.passages[0].text
 
     @property
     def tokens(self) -> int:
-        """Tokens in a stretch: the context that budgets are for."""
-        return len(self.stretches[0].ids)
+        """Tokens in a passage: the context that budgets are for."""
+        return len(self.passages[0].ids)
 
     @property
     def source(self) -> dict[str, Any]:
@@ -69,8 +72,12 @@ class Question:
             "weights": self.weights,
             "text": self.text,
             "tokens": self.tokens,
-            "stretches": [[one.text, one.part] for one in self.stretches],
+            "passages": [[one.text, one.part] for one in self.passages],
         }
+
+    def measured_on(self) -> Passage:
+        """Return the passage on which plans are measured: one they have not seen, if there is."""
+        return self.passages[0] if self.unseen is None else self.unseen
 
     def loaded(self) -> LoadedModel:
         """Load the model, once in a process."""
@@ -82,10 +89,10 @@ class Question:
         return load_once(self.model, self.pickled, self.device, self.dtype)
 
     def captures(self) -> tuple[Capture, ...]:
-        """Capture every stretch, once in a process; or open what is stored."""
+        """Capture every passage, once in a process; or open what is stored."""
         if self.stored is not None:
             return self.stored.captures()
-        texts = tuple(one.ids for one in self.stretches)
+        texts = tuple(one.ids for one in self.passages)
         how = self.pickled, self.device, self.dtype
         return _captured(self.model, how, self.weights, texts, self.layers)
 
@@ -103,6 +110,7 @@ class Question:
         if missing:
             raise BadInput(f"it has no setting {', '.join(map(repr, missing))}")
         given = {name: config[name] for name in names}
+        unseen = given["unseen"]
         return cls(
             **given
             | {
@@ -110,9 +118,9 @@ class Question:
                 "layers": tuple(given["layers"]),
                 "terms": Terms(**given["terms"]),
                 "stored": given["stored"] and Stored.read(given["stored"]),
-                "stretches": tuple(
-                    Stretch(**one | {"ids": tuple(one["ids"])}) for one in given["stretches"]
-                ),
+                "goal": Goal(**given["goal"]),
+                "passages": tuple(_passage(one) for one in given["passages"]),
+                "unseen": None if unseen is None else _passage(unseen),
             }
         )
 
@@ -130,12 +138,14 @@ def ask(
     pickled: str | None = None,
     device: str = "auto",
     dtype: str | None = None,
+    output: Mapping[str, Any] | None = None,
 ) -> Question:
     """Ask about a model on the first `tokens` tokens of `text`, which are recorded as ids.
 
-    Budgets are planned on more than those: on the next stretches of `text`, up to `parts` in all,
-    and on as many of each of `others`. A budget belongs to a context, so that all stretches have
-    one length, that of the shortest text if it has fewer than `tokens`.
+    Plans are made on more than those: on the next passages of `text`, up to `parts` in all,
+    and on as many of each of `others`. The passage after those is kept to measure on. A plan
+    belongs to a context, so that all passages have one length, that of the shortest text if it has
+    fewer than `tokens`. `output` says what must stay of the model's output, as `goal_for` does.
     """
     if len({text, *others}) <= len(others):
         raise BadInput("The same text is given twice; each one counts as another text.")
@@ -149,6 +159,7 @@ def ask(
     texts = [_whole(loaded, source) for source in (text, *others)]
     length = min(length, *(len(one.ids) for one in texts))
     wanted_parts = checks.count(parts, "parts", smallest=1)
+    cut = [_cut(loaded, one, length, wanted_parts + 1) for one in texts]
     depth = int(loaded.model.config.num_hidden_layers)
     chosen = range(depth) if layers is None else sorted({_layer(k, depth) for k in layers})
     return Question(
@@ -157,9 +168,9 @@ def ask(
         weights=loaded.weights,
         weights_licence=loaded.licence,
         notes=tuple(loaded.notes),
-        stretches=tuple(
-            stretch for one in texts for stretch in _cut(loaded, one, length, wanted_parts)
-        ),
+        passages=tuple(passage for one in cut for passage in one[:wanted_parts]),
+        unseen=next((one[-1] for one in cut if len(one) > wanted_parts), None),
+        goal=goal_for(loaded.model, **(output or {})),
         layers=tuple(chosen),
         heads=int(loaded.model.config.num_attention_heads),
         terms=Terms() if terms is None else terms,
@@ -169,6 +180,10 @@ def ask(
         device=device,
         dtype=dtype,
     )
+
+
+def _passage(content: Mapping[str, Any]) -> Passage:
+    return Passage(**{**content, "ids": tuple(content["ids"])})
 
 
 def ask_stored(
@@ -183,9 +198,9 @@ def ask_stored(
     stored = Stored.at(paths, causal)
     captures = stored.captures()
     first = captures[0]
-    stretches = tuple(told(one, str(paths[0])) for one in captures)
+    passages = tuple(told(one, str(paths[0])) for one in captures)
     if len({len(one) for one in captures}) > 1:
-        raise BadInput(f"The captures in {paths[0]} are of stretches of different lengths.")
+        raise BadInput(f"The captures in {paths[0]} are of passages of different lengths.")
     words = {name: str(first.source.get(name, "unknown")) for name in ("model", "weights")}
     chosen = first.layers if layers is None else {first.check_layer(layer) for layer in layers}
     return Question(
@@ -193,7 +208,9 @@ def ask_stored(
         pickled=None,
         weights_licence=str(first.source.get("licence", "unknown")),
         notes=tuple(map(str, first.source.get("notes", ()))),
-        stretches=tuple(Stretch(**one | {"ids": tuple(one["ids"])}) for one in stretches),
+        passages=tuple(_passage(one) for one in passages),
+        unseen=None,
+        goal=Goal("kl", USUAL["kl"]),  # would be, with a model to run
         layers=tuple(sorted(chosen)),
         heads=first.heads,
         terms=Terms() if terms is None else terms,
@@ -207,14 +224,14 @@ def ask_stored(
 def write_captures(
     question: Question, folder: str | Path, progress: Callable[[int, int], None] | None = None
 ) -> Question:
-    """Capture a question's stretches to a folder, and return the question about the files."""
+    """Capture a question's passages to a folder, and return the question about the files."""
     root = Path(folder).expanduser()
-    loaded, count = question.loaded(), len(question.stretches)
-    for done, stretch in enumerate(question.stretches):
+    loaded, count = question.loaded(), len(question.passages)
+    for done, passage in enumerate(question.passages):
         if progress is not None:
             progress(done, count)
-        about = {"stretch": asdict(stretch), "parts": count if done == 0 else 1}
-        ids, place = list(stretch.ids), part_folder(root, done)
+        about = {"passage": asdict(passage), "parts": count if done == 0 else 1}
+        ids, place = list(passage.ids), part_folder(root, done)
         capture(loaded, ids, layers=question.layers, folder=place, about=about)
     if progress is not None:
         progress(count, count)
@@ -227,16 +244,16 @@ def _layer(layer: int, depth: int) -> int:
     return layer % depth
 
 
-def _whole(loaded: LoadedModel, source: str) -> Stretch:
+def _whole(loaded: LoadedModel, source: str) -> Passage:
     corpus = read_corpus(source)
     ids = tuple(loaded.ids(corpus.joined()))
     if len(ids) < FEWEST:
         raise BadInput(f"The text {source!r} has {len(ids)} tokens; at least {FEWEST} are needed.")
-    return Stretch(source, corpus.source, corpus.licence, 0, ids)
+    return Passage(source, corpus.source, corpus.licence, 0, ids)
 
 
-def _cut(loaded: LoadedModel, text: Stretch, length: int, parts: int) -> list[Stretch]:
-    """Cut a text into whole stretches, each begun and ended by the text's special tokens."""
+def _cut(loaded: LoadedModel, text: Passage, length: int, parts: int) -> list[Passage]:
+    """Cut a text into whole passages, each begun and ended by the text's special tokens."""
     ids = text.ids
     special = set(loaded.tokenizer.all_special_ids) if loaded.tokenizer is not None else set()
     start, end = (ids[:1] if ids[0] in special else ()), (ids[-1:] if ids[-1] in special else ())

@@ -10,6 +10,9 @@ from attnlimit.budgets.longer import FACTORS
 WHOLE, REAL, TRUTH, TEXT = pa.int64(), pa.float64(), pa.bool_(), pa.string()
 PLACE = {"layer": WHOLE, "head": WHOLE}
 
+PLANNED = ("target", "keys", "visible", "price", "dense_price", "predicted", "stderr", "next_text")
+RUN = ("measured", "measured_stderr", "perplexity", "dense_perplexity", "same_token")
+
 
 def _struct(types: dict[str, pa.DataType]) -> pa.StructType:
     return pa.struct(list(types.items()))
@@ -59,5 +62,20 @@ SCHEMAS: dict[str, pa.Schema] = {
         "scores": PLACE | {"quantity": TEXT, "value": REAL, "density": REAL},
         "influence": PLACE | {"position": WHOLE, "influence": REAL},
         "tokens": {"position": WHOLE, "token": TEXT},
+        # One row a target of the model's output: the plan that keeps it, and for the target that
+        # was asked what came out when it was run.
+        "targets": {"measure": TEXT, "sampler": TEXT, "unseen": TRUTH, "trusted": TRUTH}
+        | {"repeats": WHOLE}
+        | dict.fromkeys((*PLANNED, *RUN), REAL),
+        # One row a target and head: how it reads, and what that adds to the predicted error.
+        "shares": PLACE
+        | {"sampler": TEXT}
+        | dict.fromkeys(("target", "keys", "contribution", "sensitivity"), REAL),
+        # The output's error against the keys read, "predicted" and "measured", by scheme; the
+        # scheme "yardstick" is what no independent choice of keys can go below.
+        "output": {"law": TEXT, "scheme": TEXT, "sampler": TEXT, "trusted": TRUTH}
+        | dict.fromkeys(("keys", "visible", "error", "stderr"), REAL),
+        # Why there is nothing on the output, if there is not.
+        "refusals": {"reason": TEXT},
     }.items()
 }

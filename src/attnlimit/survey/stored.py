@@ -1,4 +1,4 @@
-"""Where are a question's captures kept? In a folder a stretch of text, or in a user's own files."""
+"""Where are a question's captures kept? In a folder a passage of text, or in a user's own files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Stored:
         return cls(**{**given, "paths": tuple(given["paths"])})
 
     def captures(self) -> tuple[Capture, ...]:
-        """Open every stretch; raise if they are not what they were."""
+        """Open every passage; raise if they are not what they were."""
         if _digest(self.paths) != self.sha256:
             raise BadInput(
                 f"The captures in {self.paths[0]} have changed since they were asked about; "
@@ -51,7 +51,7 @@ class Stored:
 
 
 def part_folder(folder: Path, part: int) -> Path:
-    """Folder of one stretch: the first has the capture's own, others are in it."""
+    """Folder of one passage: the first has the capture's own, others are in it."""
     return folder if part == 0 else folder / f"part-{part}"
 
 
@@ -80,8 +80,8 @@ def _digest(paths: tuple[str, ...]) -> str:
 
 
 def told(capture: Capture, path: str) -> dict[str, Any]:
-    """What a capture says of its stretch of text: text, source, licence, part and ids."""
-    known = capture.source.get("stretch")
+    """What a capture says of its passage of text: text, source, licence, part and ids."""
+    known = capture.source.get("passage")
     names = {"text": str, "source": str, "licence": str, "part": int, "ids": list}
     if known is None:
         ids = list(range(len(capture)))

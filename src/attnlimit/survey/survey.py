@@ -10,6 +10,9 @@ import pandas as pd
 import pyarrow as pa
 
 from attnlimit.budgets import HeadBudget, Plan
+from attnlimit.models import OutputPlan
+from attnlimit.survey.answer import Answer, keys_for
+from attnlimit.survey.output import planned
 from attnlimit.survey.question import Question
 from attnlimit.survey.schemas import SCHEMAS
 
@@ -20,6 +23,50 @@ class Survey:
 
     question: Question
     tables: Mapping[str, pd.DataFrame]
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the model's output was planned."""
+        return len(self.tables["targets"]) > 0
+
+    @cached_property
+    def answer(self) -> Answer:
+        """How few keys are enough for the output."""
+        rows = self.tables["targets"]
+        asked = rows[rows.measured.notna()].iloc[0]
+        return Answer.of(self.question.model, len(self.question.passages), asked)
+
+    @cached_property
+    def output_plan(self) -> OutputPlan:
+        """The plan of the answer, which can be spent and written."""
+        return planned(self.question, self.tables)
+
+    @property
+    def refusal(self) -> str:
+        """Why there is no answer for the output, if there is none."""
+        return " ".join(self.tables["refusals"].reason)
+
+    @property
+    def has_heads(self) -> bool:
+        """Whether heads were surveyed one by one."""
+        return len(self.tables["heads"]) > 0
+
+    def rival(self) -> str:
+        """Say what the best keys alone would cost for the same error on the same passage."""
+        curves, answer = self.tables["output"], self.answer
+        best = curves[(curves.scheme == "top-k") & (curves.law == "measured")]
+        ours = curves[(curves.scheme == "threshold") & (curves.law == "predicted")]
+        keys, own = keys_for(best, answer.target), keys_for(ours, answer.target)
+        if own is None:
+            return ""
+        if keys is None:
+            most = best["keys"].max()
+            beyond = len(best) and best.error.min() > answer.target and most > own
+            said = f"more than {most / own:.1f} times" if beyond else ""
+        else:
+            said = f"{keys / own:.1f} times"
+        best_only = "reading only the best keys (top-k) would take"
+        return f"For the same error, {best_only} {said} as many." if said else ""
 
     @cached_property
     def plan(self) -> Plan:
@@ -58,8 +105,14 @@ class Survey:
         table.insert(1, "H, median", by_layer.horizon.median().to_numpy())
         return table.assign(**{"within epsilon": by_layer.within.mean().to_numpy()})
 
+    def says(self) -> list[str]:
+        """Sentences on the model's output, or on why there are none."""
+        if not self.has_output:
+            return [f"The model's output was not planned: {self.refusal}"]
+        return [*self.answer.lines(), *filter(None, [f"  {self.rival()}".rstrip()])]
+
     def remarks(self) -> list[str]:
-        """Sentences on the plan, and on how far the exact law is from what was measured."""
+        """Sentences on single heads, and on how far the exact law is from what was measured."""
         gap = self.referee
         return [
             *str(self.plan).splitlines(),

@@ -64,7 +64,7 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
             return Rate(statistic, 0.5, 0.5, 0.5, width, "parametric: horizon below 1/sqrt(2)")
         beta = (np.sqrt(0.25 + 1 / square) - 0.5) / 2
         typical = 1 / (1 + 2 * square)
-        return Rate(statistic, beta, beta, typical, width, "slow: rare queries are frozen")
+        return Rate(statistic, beta, beta, typical, width, "slow: few keys rule rare queries")
     if square < 1:
         return Rate(statistic, 0.5, 0.5, 0.5, width, "parametric: horizon below 1")
     beta = 1 / (1 + square)

@@ -89,9 +89,45 @@ def plan_output(
         texts decides, so that nine texts of ten keep the target; one text has no spread, and the
         target is met on it alone.
     """
+    output, allowed = distance_allowed(kl, perplexity, cosine)
+    return plan_targets(
+        model,
+        texts,
+        output,
+        [allowed],
+        scheme=scheme,
+        per=per,
+        cost=cost,
+        probes=probes,
+        margin=margin,
+        seed=seed,
+        truncate=truncate,
+        sensitive=[allowed],
+    )[0]
+
+
+def plan_targets(
+    model: Any,
+    texts: Any,
+    output: str,
+    allowed: Sequence[float],
+    *,
+    scheme: str | Sampler = "threshold",
+    per: str = "model",
+    cost: str = "read",
+    probes: int = 4,
+    margin: float | None = None,
+    seed: int = 0,
+    truncate: bool = False,
+    sensitive: Sequence[float] = (),
+) -> list[OutputPlan]:
+    """Plan for several targets from the same probes; see `plan_output`.
+
+    For targets that are `sensitive`, a run says how the error can be seen while it is spent.
+    `allowed` are KL divergences if `output` is "kl", 1 - cosine of the embedding if "cosine".
+    """
     network, _ = unwrap(model)
-    goal = _goal(kl, perplexity, cosine)
-    target = choose_target(network, goal[0])
+    target = choose_target(network, output)
     family = _family(scheme)
     checks.one_of(per, PER, "per")
     checks.one_of(cost, COSTS, "cost")
@@ -115,25 +151,31 @@ def plan_output(
         tables.append(interpolated(errors, sizes, fine))
         found.append(errors if biased else _without_output(errors))
 
-    def enough(choice: Choice) -> bool:
-        values = np.array([text.by_probe(choice).mean() for text in tables])
-        return _upper(values, kept_back) <= goal[1]
-
-    def choose() -> Choice:
-        if per == "model":
-            return cheapest_common(tables, enough)
-        return allocate(tables, _together(network, per, cost), enough)
-
     options.append(None)
-    choice = choose()
-    if biased:
-        for _ in range(3):
-            tables = _corrected(network, encoded, target, found, tables, choice, options)
-            choice = choose()
-    plan = _planned(
-        model, goal, family, (per, cost), choice, options, tables, found, encoded, count
-    )
-    return replace(plan, sensitivity=_sensitivity(model, plan, encoded, root))
+
+    def plan(goal: tuple[str, float], tables: list[Sized]) -> OutputPlan:
+        def enough(choice: Choice) -> bool:
+            values = np.array([text.by_probe(choice).mean() for text in tables])
+            return _upper(values, kept_back) <= goal[1]
+
+        def choose() -> Choice:
+            if per == "model":
+                return cheapest_common(tables, enough)
+            return allocate(tables, _together(network, per, cost), enough)
+
+        choice = choose()
+        if biased:
+            for _ in range(3):
+                tables = _corrected(network, encoded, target, found, tables, choice, options)
+                choice = choose()
+        made = _planned(
+            model, goal, family, (per, cost), choice, options, tables, found, encoded, count
+        )
+        if goal[1] not in sensitive:
+            return made
+        return replace(made, sensitivity=_sensitivity(model, made, encoded, root))
+
+    return [plan((output, distance), tables) for distance in allowed]
 
 
 def _planned(
@@ -227,7 +269,9 @@ def _sensitivity(
     return np.asarray(plan.contributions / np.maximum(squares, 1e-30) * (squares > 0))
 
 
-def _goal(kl: float | None, perplexity: float | None, cosine: float | None) -> tuple[str, float]:
+def distance_allowed(
+    kl: float | None, perplexity: float | None, cosine: float | None
+) -> tuple[str, float]:
     """What is kept, and within what distance."""
     given = {"kl": kl, "perplexity": perplexity, "cosine": cosine}
     named = [name for name, value in given.items() if value is not None]

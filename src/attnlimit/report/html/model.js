@@ -3,25 +3,33 @@ const KINDS = {
   diffuse: ["--c3", "D", "diffuse: many tokens share the weight"],
   retrieval: ["--c1", "R", "retrieval: few keys, other ones for each query"],
   sink: ["--c5", "S", "sink: one token takes much of the weight"],
-  frozen: ["--c2", "F", "frozen: a handful of keys take it all"],
+  frozen: ["--c2", "F", "few keys: a handful take all the weight"],
   dense: ["--soft", "X", "dense: half of the tokens are not enough"],
 };
 const SCHEMES = {
   "sample": ["--c3", "circle", "random sample"], "top-k": ["--c1", "square", "top-k"],
-  "local": ["--c5", "diamond", DATA.local], "top-k + sample": ["--c4", "triangle-up", "top-k + weighted sample"],
+  "local": ["--c5", "diamond", DATA.single ? DATA.single.local : "local"], "top-k + sample": ["--c4", "triangle-up", "top-k + weighted sample"],
 };
 const RAMP = [[0, 32, 76], [49, 68, 107], [102, 105, 112], [149, 143, 120], [203, 186, 105], [255, 233, 69]];
-const CELLS = DATA.cells;
+const SINGLE = DATA.single; // heads one by one, where they were surveyed
 const ROWS = DATA.layers.length;
 const COLUMNS = DATA.heads;
-const QUANTITIES = {
-  tokens: { label: "tokens needed", value: (c) => c.tokens, text: (c) => String(c.tokens), log: false },
-  horizon: { label: "horizon H", value: (c) => c.horizon, text: (c) => c.horizon.toFixed(1), log: true },
-  stored: { label: "tokens stored", value: (c) => c.stored, text: (c) => String(c.stored), log: false },
-  kind: { label: "kind and regime", text: (c) => KINDS[c.kind][1] },
-};
-let quantity = "tokens";
-let chosen = DATA.chosen;
+const CELLS = SINGLE ? SINGLE.cells : DATA.layers.flatMap((layer) => (
+  Array.from({ length: COLUMNS }, (_, head) => ({ layer, head }))));
+const share = (index) => atLevel().headShares[index];
+const keysRead = (index) => atLevel().headKeys[index];
+const QUANTITIES = Object.assign({}, OUT ? {
+  share: { label: "share of the error", value: share, text: (k) => (100 * share(k)).toFixed(1), end: percent,
+    log: false },
+  keys: { label: "keys read", value: keysRead, text: (k) => keysRead(k).toFixed(0), log: false },
+} : {}, SINGLE ? {
+  tokens: { label: "tokens it needs alone", value: (k) => CELLS[k].tokens, text: (k) => String(CELLS[k].tokens) },
+  horizon: { label: "horizon H", value: (k) => CELLS[k].horizon, text: (k) => CELLS[k].horizon.toFixed(1), log: true },
+  stored: { label: "tokens stored", value: (k) => CELLS[k].stored, text: (k) => String(CELLS[k].stored) },
+  kind: { label: "kind", text: (k) => KINDS[CELLS[k].kind][1] },
+} : {});
+let quantity = Object.keys(QUANTITIES)[0];
+let chosen = SINGLE ? SINGLE.chosen : -1;
 
 function ramp(share) {
   const place = Math.min(0.9999, Math.max(0, share)) * (RAMP.length - 1);
@@ -31,9 +39,19 @@ function ramp(share) {
 const luminance = ([r, g, b]) => (0.299 * r + 0.587 * g + 0.114 * b) / 255;
 const hex = (colour) => [1, 3, 5].map((k) => parseInt(colour.slice(k, k + 2), 16));
 const place = (cell) => `layer ${cell.layer}, head ${cell.head}`;
-const says = (c) => `${place(c)}: ${c.tokens} of ${DATA.context} tokens by ${c.scheme}; horizon ` +
-  `${short(c.horizon)}; ${c.kind}; ${percent(c.frozen)} of queries frozen` +
-  (c.varies ? "; varies from text to text" : "");
+function says(index) {
+  const c = CELLS[index];
+  const said = [];
+  if (OUT) {
+    said.push(`${percent(share(index), 1)} of the output's error, ${short(keysRead(index))} keys read`);
+  }
+  if (SINGLE) {
+    said.push(`alone ${c.tokens} of ${DATA.context} tokens by ${SCHEMES[c.scheme][2]}`, `horizon ${short(c.horizon)}`,
+      KINDS[c.kind][2]);
+    if (c.varies) said.push("varies from text to text");
+  }
+  return `${place(c)}: ${said.join("; ")}`;
+}
 
 // A model with more layers than heads lies on its side where there is room for it.
 const wide = matchMedia("(min-width: 900px)");
@@ -64,8 +82,8 @@ function buildMap() {
     button.type = "button";
     button.dataset.index = index;
     button.addEventListener("click", () => choose(index));
-    button.addEventListener("mouseenter", () => { byId("hint").textContent = says(cell); });
-    button.addEventListener("focus", () => { byId("hint").textContent = says(cell); });
+    button.addEventListener("mouseenter", () => { byId("hint").textContent = says(index); });
+    button.addEventListener("focus", () => { byId("hint").textContent = says(index); });
     add(button, Math.floor(index / COLUMNS), index % COLUMNS);
   });
   layMap();
@@ -95,13 +113,14 @@ function paintMap() {
   key.replaceChildren();
   let colour;
   if (spec.value) {
-    const scaled = CELLS.map((c) => (spec.log ? Math.log(Math.max(spec.value(c), 1e-3)) : spec.value(c)));
+    const scaled = CELLS.map((_, k) => (spec.log ? Math.log(Math.max(spec.value(k), 1e-3)) : spec.value(k)));
     const low = Math.min(...scaled);
     const high = Math.max(...scaled);
     colour = (index) => ramp((scaled[index] - low) / Math.max(high - low, 1e-9));
     const stripe = make("i", "", "ramp");
     stripe.style.background = `linear-gradient(90deg, ${RAMP.map((c) => `rgb(${c})`).join(",")})`;
-    const ends = [low, high].map((v) => short(spec.log ? Math.exp(v) : v));
+    const name = spec.end ? (v) => spec.end(v, 1) : short;
+    const ends = [low, high].map((v) => name(spec.log ? Math.exp(v) : v));
     key.append(make("span", `${spec.label}: ${ends[0]}`), stripe, make("span", ends[1]));
   } else {
     colour = (index) => hex(css(KINDS[CELLS[index].kind][0]));
@@ -117,13 +136,13 @@ function paintMap() {
   }
   byId("map").querySelectorAll("button").forEach((button, index) => {
     const rgb = colour(index);
-    button.textContent = spec.text(CELLS[index]);
+    button.textContent = spec.text(index);
     button.style.background = `rgb(${rgb})`;
     button.style.color = luminance(rgb) > 0.52 ? "#000" : "#fff";
-    button.setAttribute("aria-label", says(CELLS[index]));
+    button.setAttribute("aria-label", says(index));
     button.setAttribute("aria-pressed", index === chosen ? "true" : "false");
-    button.tabIndex = index === chosen ? 0 : -1;
-    button.title = says(CELLS[index]);
+    button.tabIndex = index === Math.max(chosen, 0) ? 0 : -1;
+    button.title = says(index);
   });
 }
 
@@ -149,20 +168,21 @@ const vertical = (x, text, dash) => ({
 });
 
 function drawHead() {
+  if (!SINGLE || !byId("heads").open) return; // a folded plot has no size
   const c = CELLS[chosen];
-  byId("head-title").textContent = `Layer ${c.layer}, head ${c.head}: ${c.kind}`;
+  byId("head-title").textContent = `Layer ${c.layer}, head ${c.head}: ${KINDS[c.kind][2]}`;
   byId("head-says").textContent = `${c.thinnable ? "Keep" : "Cannot be thinned by half: keep"} ${c.keep}.` +
-    (c.varies ? " Varies from text to text: planned without one of its stretches, the budget fails there; it has a margin for " +
+    (c.varies ? " Varies from text to text: planned without one of its passages, the budget fails there; it has a margin for " +
       "that, but no certificate." : "");
   const facts = [
     ["certified tokens", `${c.tokens} of ${DATA.context}`], ["best scheme", SCHEMES[c.scheme][2]],
     ["horizon H", short(c.horizon)], ["spread of scores", short(c.std)],
-    ["frozen queries", percent(c.frozen)], ["effective tokens", short(c.effective)],
-    ["largest weight on", `${DATA.tokens[c.sink]} (${percent(c.sinkWeight)})`],
-    [`within ${short(DATA.epsilon)}, measured`, percent(c.promise, 1)],
+    ["queries with only a few keys", percent(c.frozen)], ["effective tokens", short(c.effective)],
+    ["largest weight on", `${SINGLE.tokens[c.sink]} (${percent(c.sinkWeight)})`],
+    [`within ${short(SINGLE.epsilon)}, measured`, percent(c.promise, 1)],
   ];
   if (c.heldOut !== null) {
-    facts.push(["needed, by stretch", c.byText.join(", ")],
+    facts.push(["needed, by passage", c.byText.join(", ")],
       ["planned without one", `${percent(c.heldOut)} of queries`]);
   }
   byId("facts").replaceChildren(...facts.map(([term, value]) => {
@@ -189,7 +209,7 @@ function drawError(c) {
   logAxis("relative error", [...c.curve.exact.v, ...c.curve.delta.v]));
   const rates = c.curve.rate;
   byId("rate-note").textContent = "Local slope of the exact law: " + rates.map(([n, r]) =>
-    `−${r.toFixed(2)} at n = ${n}`).join(", ") + ". A head far from freezing has −0.50.";
+    `−${r.toFixed(2)} at n = ${n}`).join(", ") + ". Where many keys share the weight it is −0.50.";
 }
 
 function drawSchemes(c) {
@@ -199,7 +219,7 @@ function drawSchemes(c) {
     line: { color: css(variable), width: name === c.scheme ? 3 : 1.6 },
     marker: { color: css(variable), symbol, size: name === c.scheme ? 8 : 6 },
   }));
-  const wanted = { type: "line", xref: "paper", x0: 0, x1: 1, y0: DATA.epsilon, y1: DATA.epsilon,
+  const wanted = { type: "line", xref: "paper", x0: 0, x1: 1, y0: SINGLE.epsilon, y1: SINGLE.epsilon,
     line: { color: css("--soft"), width: 1.5, dash: "dash" } };
   plot("scheme-plot", traces, logAxis("tokens kept", c.schemeCurves["top-k"].n),
     logAxis("relative error", [], { range: [-3.2, 1] }),
@@ -251,14 +271,14 @@ function drawTokens(c) {
     const row = make("li");
     const bar = make("span", "", "bar");
     bar.style.width = `${(100 * value) / Math.max(order[0][0], 1)}%`;
-    row.append(make("code", `${index}  ${DATA.tokens[index]}`), bar,
+    row.append(make("code", `${index}  ${SINGLE.tokens[index]}`), bar,
       make("span", percent(value / total, 1), "share"));
     return row;
   }));
   const accent = hex(css("--c1"));
   const largest = Math.max(...c.influence, 1);
-  byId("passage").replaceChildren(...DATA.tokens.map((token, index) => {
-    const piece = make("span", DATA.pieces[index]);
+  byId("passage").replaceChildren(...SINGLE.tokens.map((token, index) => {
+    const piece = make("span", SINGLE.pieces[index]);
     const share = c.influence[index] / largest;
     if (share > 0.15) piece.style.background = `rgba(${accent}, ${(0.7 * share).toFixed(3)})`;
     piece.title = `${token}: ${percent(c.influence[index] / total, 2)}`;
@@ -267,20 +287,23 @@ function drawTokens(c) {
 }
 
 function choose(index) {
+  if (!SINGLE) return;
   chosen = index;
   paintMap();
+  byId("heads").open = true;
   drawHead();
   const cell = CELLS[index];
   history.replaceState(null, "", `#layer-${cell.layer}-head-${cell.head}`);
 }
 
-const asked = /^#layer-(\d+)-head-(\d+)$/.exec(location.hash);
-if (asked) {
-  const found = CELLS.findIndex((c) => c.layer === Number(asked[1]) && c.head === Number(asked[2]));
-  if (found >= 0) chosen = found;
-}
 buildChoices();
 buildMap();
 paintMap();
-drawHead();
 drawn.set("page", () => { paintMap(); drawHead(); });
+if (SINGLE) {
+  byId("heads").addEventListener("toggle", drawHead);
+  const asked = /^#layer-(\d+)-head-(\d+)$/.exec(location.hash);
+  const found = asked ? CELLS.findIndex((c) => c.layer === Number(asked[1]) && c.head === Number(asked[2])) : -1;
+  if (found >= 0) choose(found);
+}
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));

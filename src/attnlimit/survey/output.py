@@ -1,0 +1,219 @@
+"""What does reading fewer keys do to a model's output? Plans, and curves of every scheme.
+
+The work is cut into parts that know nothing of each other: the plans, what is predicted from one
+set of probes, and what each scheme does when the model is run. Plans are made on the question's
+passages; the curves are those of a passage that they have not seen, where the text has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.models import OutputPlan, Trial, output_errors, try_samplers
+from attnlimit.models.output.plan import plan_targets
+from attnlimit.samplers import (
+    Keep,
+    Sampler,
+    SinksAndRecent,
+    SinksAndWindow,
+    Threshold,
+    TopK,
+    TopP,
+)
+from attnlimit.samplers.spec import parse_sampler, sampler_spec
+from attnlimit.survey.question import Question
+
+ALL = "all keys"
+PLAN, PREDICTED = "plan", "predicted"
+SAMPLED = {"threshold": (1 / 16, 1 / 8), "top-k + sample": (1 / 8, 1 / 4)}
+"""Schemes that draw, and the sizes at which they are measured, over the context."""
+FIXED = {
+    "top-k": (1 / 8, 1 / 4, 1 / 2, 3 / 4),
+    "top-p": (0.9, 0.97, 0.99),
+    "sinks + recent": (1 / 8, 1 / 4, 1 / 2),
+}
+"""Schemes that draw nothing; of top-p the shares of the weight."""
+LINE = {"threshold": np.geomspace(1 / 32, 4, 15), "top-k + sample": (1 / 16, 1 / 8, 1 / 4, 1 / 2)}
+"""Sizes at which schemes that draw are predicted."""
+
+Row = dict[str, Any]
+
+
+def output_parts() -> list[str]:
+    """Return the parts that `survey_output` is cut into."""
+    return [PLAN, PREDICTED, *SAMPLED, *FIXED]
+
+
+def survey_output(question: Question, part: str, seed: int) -> dict[str, list[Row]]:
+    """Return a part's rows of the tables "targets", "shares" and "output"."""
+    if part == PLAN:
+        return _plans(question, seed)
+    rows = _predicted(question, seed) if part == PREDICTED else _measured(question, part, seed)
+    return {"targets": [], "shares": [], "output": list(rows)}
+
+
+def planned(question: Question, tables: Mapping[str, pd.DataFrame]) -> OutputPlan:
+    """Return the plan for what was asked, from the tables."""
+    targets, shares = tables["targets"], tables["shares"]
+    row = targets[targets.measured.notna()].iloc[0]
+    heads = shares[shares.target == row.target].sort_values(["layer", "head"])
+    shape = (heads.layer.nunique(), heads["head"].nunique())
+    sensitivity = heads.sensitivity.to_numpy(dtype=float)
+    samplers = [None if one == ALL else parse_sampler(one) for one in heads.sampler]
+    names = ["measure", "target", "predicted", "stderr", "next_text", "price", "dense_price"]
+    return OutputPlan(
+        **{name: row[name] for name in names},
+        mean_keys=row["keys"],
+        mean_visible=row.visible,
+        per=question.goal.per,
+        scheme=next((type(one).__name__ for one in samplers if one is not None), ALL),
+        tokens=tuple(len(one.ids) for one in question.passages),
+        probes=question.goal.probes,
+        model=question.model,
+        weights=question.weights,
+        trusted=bool(row.trusted),
+        heads=tuple(zip(*[iter(samplers)] * shape[1], strict=True)),
+        contributions=heads.contribution.to_numpy().reshape(shape),
+        keys=heads["keys"].to_numpy().reshape(shape),
+        cost=question.goal.cost,
+        sensitivity=None if np.isnan(sensitivity).any() else sensitivity.reshape(shape),
+    )
+
+
+def _plans(question: Question, seed: int) -> dict[str, list[Row]]:
+    """Plans for every target, and the asked one run on a passage that it has not seen."""
+    goal, loaded = question.goal, question.loaded()
+    targets = goal.targets()
+    plans = plan_targets(
+        loaded,
+        [list(one.ids) for one in question.passages],
+        goal.output,
+        targets,
+        scheme=goal.scheme,
+        per=goal.per,
+        cost=goal.cost,
+        probes=goal.probes,
+        seed=seed,
+        sensitive=[goal.allowed],
+    )
+    asked = plans[targets.index(goal.allowed)]
+    ids, repeats = question.measured_on().ids, goal.repeats
+    trial = try_samplers(loaded, list(ids), asked, repeats=repeats, seed=seed)
+    found = _trial(trial) | {"repeats": repeats, "unseen": question.unseen is not None}
+    unknown: Row = dict.fromkeys(found)
+    return {
+        "targets": [_target(plan) | (found if plan is asked else unknown) for plan in plans],
+        "shares": [row for plan in plans for row in _shares(plan)],
+        "output": [],
+    }
+
+
+def _target(plan: OutputPlan) -> Row:
+    names = [
+        "measure",
+        "target",
+        "predicted",
+        "stderr",
+        "next_text",
+        "trusted",
+        "price",
+        "dense_price",
+    ]
+    kinds = {ALL if one is None else sampler_spec(one) for row in plan.heads for one in row}
+    return {name: getattr(plan, name) for name in names} | {
+        "keys": plan.mean_keys,
+        "visible": plan.mean_visible,
+        "sampler": kinds.pop() if len(kinds) == 1 else None,
+    }
+
+
+def _shares(plan: OutputPlan) -> Iterator[Row]:
+    for layer, row in enumerate(plan.heads):
+        for head, sampler in enumerate(row):
+            yield {
+                "target": plan.target,
+                "layer": layer,
+                "head": head,
+                "sampler": ALL if sampler is None else sampler_spec(sampler),
+                "keys": plan.keys[layer, head],
+                "contribution": plan.contributions[layer, head],
+                "sensitivity": None if plan.sensitivity is None else plan.sensitivity[layer, head],
+            }
+
+
+def _predicted(question: Question, seed: int) -> Iterator[Row]:
+    """Schemes that draw, from one set of probes, and the yardstick at as many keys."""
+    context = len(question.measured_on().ids)
+    samplers = {
+        (scheme, sampler_spec(one)): one
+        for scheme, sizes in LINE.items()
+        for one in _sized(scheme, sizes, context, question)
+    }
+    found = output_errors(
+        question.loaded(),
+        list(question.measured_on().ids),
+        {spec: one for (_, spec), one in samplers.items()},
+        output=question.goal.output,
+        probes=question.goal.probes,
+        seed=seed,
+    )
+    for scheme, spec in samplers:
+        one = found[spec]
+        row = {"sampler": spec, "keys": one.mean_keys, "visible": one.mean_visible}
+        about = row | {"error": one.value, "stderr": one.stderr, "trusted": one.trusted}
+        yield {"law": "predicted", "scheme": scheme} | about
+        if scheme == "threshold":
+            least = {"error": one.yardstick, "stderr": None, "sampler": None}
+            yield {"law": "predicted", "scheme": "yardstick"} | about | least
+
+
+def _measured(question: Question, scheme: str, seed: int) -> Iterator[Row]:
+    """One scheme, run in the model at each of its sizes."""
+    ids = list(question.measured_on().ids)
+    fixed = scheme in FIXED
+    for sampler in _sized(scheme, (FIXED | SAMPLED)[scheme], len(ids), question):
+        repeats = 1 if fixed else question.goal.repeats
+        found = try_samplers(question.loaded(), ids, sampler, repeats=repeats, seed=seed)
+        values = _trial(found)
+        yield {
+            "law": "measured",
+            "scheme": scheme,
+            "sampler": sampler_spec(sampler),
+            "keys": found.mean_keys,
+            "visible": found.mean_visible,
+            "error": values["measured"],
+            "stderr": None if fixed else values["measured_stderr"],
+            "trusted": True,
+        }
+
+
+def _trial(found: Trial) -> Row:
+    causal = found.kl is not None
+    name = "kl" if causal else "embedding_cosine"
+    return {
+        "measured": found.kl if causal else 1 - found.embedding_cosine,
+        "measured_stderr": found.stderr[name],
+        "perplexity": found.perplexity,
+        "dense_perplexity": found.dense_perplexity,
+        "same_token": found.top1,
+    }
+
+
+def _sized(scheme: str, sizes: Any, context: int, question: Question) -> list[Sampler]:
+    """Return the samplers of a scheme at sizes over the context, each once."""
+    if scheme == "top-p":
+        return [TopP(share) for share in sizes]
+    counts = sorted({max(2, round(size * context)) for size in sizes})
+    makers: Mapping[str, Any] = {
+        "threshold": lambda n: Threshold(float(n)),
+        "top-k": TopK,
+        "top-k + sample": Keep(TopK(1), sample=1).sized,
+        "sinks + recent": (
+            SinksAndRecent() if question.loaded().causal else SinksAndWindow()
+        ).sized,
+    }
+    return [makers[scheme](count) for count in counts]
