@@ -43,8 +43,11 @@ def plan_page(plan: BagPlan, telling: pd.DataFrame, command: str) -> str:
     error, _, interval = said(plan, *plan.predicted(last.pooling, last.bags)).partition(" (")
     cards = [
         (last.pooling, f"with {last.bags} labelled bags"),
-        (error, f"error predicted {interval.strip('()')}"),
-        (f"{last.better:.2f}", f"probability that it errs less than {last.rival}"),
+        (error, f"error predicted ({interval}" if interval else "error predicted"),
+        (
+            "> 0.99" if last.better > 0.99 else f"{last.better:.2f}",
+            f"probability that it errs less than {last.rival}",
+        ),
         (f"{plan.guess:.1%}", "error of guessing the more frequent class"),
     ]
     shown = "".join(
