@@ -1,7 +1,7 @@
 """What does a model write when it reads few keys? Against its own dense text, cache on.
 
-Run: python examples/spend_generation.py
-Run: python examples/spend_generation.py --prompt 1000 --tokens 200 --free 40
+Run: python studies/spend_generation.py
+Run: python studies/spend_generation.py --prompt 1000 --tokens 200 --free 40
 """
 
 import argparse
