@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -55,8 +56,9 @@ def write_pages(app: Sphinx, config: Any) -> None:
 def plain_bars(
     app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]
 ) -> None:
-    """Let |x| in a docstring be a norm, not a substitution."""
-    lines[:] = [line.replace("|", "\\|") for line in lines]
+    """Let |x| in a docstring be a norm, and links into scikit-learn's own pages plain words."""
+    plain = (re.sub(r":ref:`(?:[^<`]*<)?([^>`]*)>?`", r"``\1``", line) for line in lines)
+    lines[:] = [line.replace("|", "\\|") for line in plain]
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

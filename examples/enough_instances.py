@@ -1,5 +1,12 @@
-"""How many instances of a bag must attention read? Bags of 30 digits, one nine in positive ones."""
+"""
+How many instances of a bag are enough?
+=======================================
 
+Bags of 30 digits with one nine in positive ones. If only some instances are read, how many
+decisions change? A random subset must hold nearly the whole bag; keeping by weight needs a few.
+"""
+
+import matplotlib.pyplot as plt
 import numpy as np
 
 import attnlimit as al
@@ -9,7 +16,8 @@ bags = digit_bags(9, length=30).draw(40, np.random.default_rng(0))
 samplers = (al.WithoutReplacement(), al.Threshold(1.0))
 found = al.sparse.enough(bags, al.sparse.AttentionPooling(), [4, 16], samplers=samplers, draws=50)
 print(found.headline())
-print(found.wide().to_string(index=False, float_format="{:.3f}".format))
+found.plot()
+plt.show()
 
 # Attention of your own: scores before the softmax, and what they average.
 scores = [bag[:, 36] / 4 for bag in bags.instances]
