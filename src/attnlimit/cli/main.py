@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": ("measure", "How few keys are enough for MiniLM on an article, to a page."),
     "plan": ("plan", "How few keys keep a model's output, or the output of each head by itself."),
     "capture": ("capture", "Write what a model's heads read to a folder, which others plan from."),
+    "export": ("export", "Write a plan's budgets as kvpress, DuoAttention and others read them."),
     "try": ("try_", "Run a model on fewer keys: what that does to its output."),
     "measure": (
         "measure",
