@@ -42,6 +42,7 @@ def make(needs: Needs, choices: Choices) -> Export:
         }
     )
     total = int(pages.sum())
+    whole = -(-context // page) * len(pages)
     content = {
         "context": context,
         "page_size": page,
@@ -53,9 +54,9 @@ def make(needs: Needs, choices: Choices) -> Export:
         ],
         "total_tokens": total * page,
         "total_pages": total,
-        "dense_pages": -(-context // page) * len(pages),
+        "dense_pages": whole,
     }
-    kept = total / content["dense_pages"]
+    kept = total / whole
     return Export(
         to="layers",
         model=needs.model,
@@ -76,8 +77,8 @@ def check(folder: Path) -> dict[str, Any]:
     content = read_object(path)
     fine = all(is_count(content.get(name)) for name in COUNTS) and content["page_size"] > 0
     must(fine, path, f"an object with whole numbers {', '.join(COUNTS)}")
-    layers = content.get("layers")
-    must(isinstance(layers, list) and bool(layers), path, "an object with a list of layers")
+    layers = content.get("layers") or []
+    must(isinstance(layers, list) and len(layers) > 0, path, "an object with a list of layers")
     page = content["page_size"]
     for place, layer in enumerate(layers):
         fine = isinstance(layer, dict) and layer.get("layer") == place
