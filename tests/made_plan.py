@@ -35,6 +35,6 @@ def made_plan(bags=200, errors=ERRORS):
         )
         for place, name in enumerate(LAWS)
     }
-    beliefs = {name: Belief(5.0, 20.0) for name in LAWS}
+    beliefs = {name: Belief(5.0, 20.0, 0.05) for name in LAWS}
     budgets = np.array([200, 800])
     return BagPlan(pilot, forecasts, budgets, poolings(None), None, beliefs, 0.5)

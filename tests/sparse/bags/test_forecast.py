@@ -40,7 +40,7 @@ def test_more_bags_make_a_narrower_forecast():
 def test_a_belief_counts_until_the_pilot_speaks_against_it():
     law = learning_law("attention", 10, 1, 0.5)
     shared = {"bags": 100, "correlation": np.eye(3), "dim": 40}
-    belief = Belief(5.0, 20.0)
+    belief = Belief(5.0, 20.0, 0.05)
     expected = law(5.0, 20.0, SIZES)
     near, far = (
         forecast([law], SIZES, np.arcsin(np.sqrt(errors)), belief=belief, **shared)

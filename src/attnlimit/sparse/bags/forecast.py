@@ -34,10 +34,10 @@ class Belief:
 
     strength: float
     dim: float
-    probability: float = 0.5
-    strength_spread: float = 0.07
-    """Standard deviations of the logarithms."""
-    dim_spread: float = 0.3
+    strength_spread: float
+    """Standard deviation of the logarithm of the strength."""
+    dim_spread: float = 0.1
+    probability: float = 0.9
 
     def density(self, strength: Array, dim: Array) -> Array:
         """Probability of each law of a grid that is spaced evenly in the logarithm of `dim`."""
