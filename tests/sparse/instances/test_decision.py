@@ -62,3 +62,10 @@ def test_what_draws_nothing_decides_for_sure():
     assert decision_changes(al.TopK(3), SCORES, ODDS, odds_over(range(9))) == float(changed)
     assert decision_changes(al.TopK(9), SCORES, ODDS, odds_over(range(9))) == 0.0
     assert decision_changes(al.Iid(4), SCORES[:1], ODDS[:1], float(ODDS[0])) == 0.0
+
+
+def test_scores_may_differ_by_a_hundred():
+    scores, odds = 60 * RNG.standard_normal(30), RNG.standard_normal(30)
+    share = 1 / (1 + np.exp(np.clip(scores[None] - scores[:, None], -700, 700)))
+    exact = np.mean(share * odds[:, None] + (1 - share) * odds[None] < 0)
+    assert chance_below(al.Iid(2), scores, odds, 0.0) == pytest.approx(exact, abs=0.005)

@@ -26,7 +26,6 @@ RESOLUTION = 60.0
 NEGLIGIBLE = 1e-9
 
 _LEVEL = 4.0  # from one level to the next
-_LEVELS = 12  # the lowest holds all terms that are smaller still
 _BLOCK = 128
 _ROOM = 1.2  # the wave's flat part, over the furthest that the sum can be
 _CUT = 4.0  # deviations of the smoothing, in frequency, that are summed
@@ -89,7 +88,7 @@ def _levels(sizes: Array) -> list[int]:
     """How many of the ascending sizes are in each level and those below it."""
     ends: list[int] = []
     end = len(sizes)
-    while end > 0 and len(ends) < _LEVELS:
+    while end > 0:
         ends.append(end)
         end = int(np.searchsorted(sizes, sizes[end - 1] / _LEVEL)) if sizes[end - 1] > 0 else 0
     return ends[::-1]
