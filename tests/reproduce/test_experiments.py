@@ -83,8 +83,16 @@ TINY = {
         "tokens": 24,
         "probes": 2,
     },
+    "eviction": {
+        "texts": ["sotu:Lincoln 1861"],
+        "prompt": 48,
+        "after": 8,
+        "keep": [0.5],
+        "draws": 2,
+        "probes": 2,
+    },
 }
-OUTPUT = {"output-error", "model-baselines", "model-complexity", "held-out"}
+OUTPUT = {"output-error", "model-baselines", "model-complexity", "held-out", "eviction"}
 REAL = OUTPUT | {
     "heads",
     "bert",
@@ -115,6 +123,7 @@ COLUMNS = {
     "model-baselines": {"scheme", "keys read", "predicted", "measured", "of top-k's"},
     "model-complexity": {"N", "predicted KL", "measured KL", "predicted keys", "measured keys"},
     "held-out": {"promised", "measured", "kept", "keys", "keys of top-k"},
+    "eviction": {"text", "kept", "weighted", "ratio to it", "MB", "second half, predicted"},
 }
 
 

