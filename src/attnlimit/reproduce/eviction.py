@@ -14,13 +14,12 @@ from attnlimit.models import (
     StreamingLLM,
     Tova,
     eviction_errors,
-    read_corpus,
     try_evict,
 )
 from attnlimit.models.load.load import load_once
 from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
-from attnlimit.reproduce.documents import source
+from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.rows import groups, where
@@ -49,8 +48,7 @@ class Eviction(Experiment):
     title = "A cache that stays small: KL after the cut against the share of keys kept"
 
     def config(self, paper: bool) -> Config:
-        kept = source("smollm2", "", 0)
-        return {key: value for key, value in kept.items() if "weights" in key or key == "model"} | {
+        return weights("smollm2") | {
             "texts": TEXTS if paper else TEXTS[:2],
             "texts_licence": "Wikipedia: CC BY-SA 3.0 and GFDL; addresses: public domain",
             "prompt": 1000 if paper else 300,
@@ -63,15 +61,14 @@ class Eviction(Experiment):
     def shards(self, config: Config) -> list[Shard]:
         return [
             {**config, "text": text, "part": part}
-            for text in config["texts"]
             for part in ("after", "half")
+            for text in config["texts"]
         ]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Cut after the prompt by all rules; or after its first half by ours, predicted too."""
         model, number = load_once(shard["model"]), int(seed.generate_state(1)[0])
-        document = read_corpus(shard["text"])[0]
-        ids = model.ids(document.text, shard["prompt"] + shard["after"])
+        ids = passage(shard["model"], shard["text"], shard["prompt"] + shard["after"])
         half = shard["part"] == "half"
         cut = shard["prompt"] // 2 if half else shard["prompt"]
         ids = ids[: shard["prompt"]] if half else ids
@@ -129,12 +126,13 @@ class Eviction(Experiment):
             (keep, float(part[OURS].iloc[0] / part.drop(columns=[OURS, "keep"]).iloc[0].min()))
             for keep, part in groups(means, "keep")
         ]
+        together = np.exp(np.mean(np.log([ratio for _, ratio in ratios])))
         half = where(curves, part="half")
         gap = half["predicted"] / half["measured"]
         return [
-            "Geometric mean over texts, weighted against the best other rule: "
+            "Mean over texts, weighted against the best other rule: "
             + ", ".join(f"{ratio:.2f} at {100 * keep:g} %" for keep, ratio in ratios)
-            + f"; of these ratios {np.exp(np.mean(np.log([r for _, r in ratios]))):.2f}.",
+            + f"; geometric mean of these ratios {together:.2f}.",
             "Where the second half of the prompt stands in for what comes, predicted over measured "
             f"lies between {gap.min():.2f} and {gap.max():.2f}, median {gap.median():.2f}.",
         ]
@@ -154,7 +152,7 @@ class Eviction(Experiment):
             panels.append(panel(text.partition(":")[2], lines, y, x))
         means = _means(after)
         lines = [Series(means["keep"], means[rule], "line", rule, rule) for rule in RULES]
-        panels.append(panel("Geometric mean over texts", lines, y, x))
+        panels.append(panel("Mean over texts", lines, y, x))
         half = where(curves, part="half")
         ends = np.array([half["predicted"].min() * 0.8, half["predicted"].max() * 1.2])
         panels.append(
@@ -173,9 +171,8 @@ class Eviction(Experiment):
 
 
 def _means(after: pd.DataFrame) -> pd.DataFrame:
-    """Geometric mean over texts: a row for each share kept, a column for each rule."""
-    logs = after.assign(log=np.log(after["measured"].clip(lower=1e-12)))
-    wide = logs.pivot_table("log", "keep", "rule")[list(RULES)].apply(np.exp)
+    """Mean over texts: a row for each share kept, a column for each rule."""
+    wide = after.pivot_table("measured", "keep", "rule")[list(RULES)]
     return wide.reset_index().sort_values("keep", ascending=False)
 
 
