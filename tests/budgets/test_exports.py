@@ -128,7 +128,7 @@ def test_sinks_fit_into_every_head():
     keys = [[1, 50]]
     made = export_plan(output_plan([[al.Threshold(9.0)] * 2], keys), "kvpress", kv_heads=2)
     assert made.table["least"][0] == 5 / 200
-    assert "1 heads keep more than planned" in made.lost
+    assert "for their sinks: 1." in made.lost
     assert made.numbers["window"] == 1
 
 
@@ -214,6 +214,8 @@ def test_a_budget_file_of_some_layers_is_refused(budgets):
     some = plan_from(content | {"layers": content["layers"][1:]})
     with pytest.raises(al.BadInput, match="all layers and heads"):
         export_plan(some, "scores")
+    with pytest.raises(al.BadInput, match="have 4 sinks; give --sinks 4"):
+        export_plan(budgets, "duo", sinks=0)
     with pytest.raises(al.BadInput, match="has 1 key-value heads, not 2"):
         export_plan(budgets, "duo", kv_heads=2)
 

@@ -26,6 +26,7 @@ from attnlimit.budgets.exports.needs import Needs
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.files import read_bytes
+from attnlimit.samplers import SinksAndRecent
 
 HEADS, CONFIG = "full_attention_heads.tsv", "config.json"
 LARGEST = 1 << 27
@@ -43,8 +44,14 @@ def full_attention(needs: Needs, choices: Choices) -> tuple[Array, float]:
         heads = needs.shares()
         kept = (1 - heads.mean()) / (1 - streaming / needs.context)
         return heads, float(np.clip(kept, 0.0, 1.0))
+    first = SinksAndRecent().sinks
+    if choices.sinks < first:
+        raise BadInput(
+            f"The plan's first and recent tokens have {first} sinks; give --sinks {first} or more."
+        )
     most = needs.local.reshape(len(needs.local), needs.key_value_heads(), -1).max(-1)
-    heads = np.clip((most - streaming) / (needs.context - streaming), 0.0, 1.0)
+    enough = first + choices.recent  # of the tokens that the plan counts, a streaming head's
+    heads = np.clip((most - enough) / (needs.context - enough), 0.0, 1.0)
     return heads, float((heads == 0).mean())
 
 

@@ -59,7 +59,7 @@ def make(needs: Needs, choices: Choices) -> Export:
     raised = int((shares > planned).sum())
     lost = needs.dropping()
     if raised:
-        lost = f"{lost[:-1]}; {raised} heads keep more than planned, for their sinks."
+        lost = f"{lost[:-1]}; heads that keep more than planned, for their sinks: {raised}."
     table = pd.DataFrame(
         {
             "layer": np.arange(len(shares)),

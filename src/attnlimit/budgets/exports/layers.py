@@ -56,7 +56,7 @@ def make(needs: Needs, choices: Choices) -> Export:
         "total_pages": total,
         "dense_pages": whole,
     }
-    kept = total / whole
+    kept, dropping = total / whole, needs.dropping()
     return Export(
         to="layers",
         model=needs.model,
@@ -64,7 +64,7 @@ def make(needs: Needs, choices: Choices) -> Export:
         use=f"give each layer its tokens of {FILE}; all of them are {kept:.1%} of the pages",
         lost=(
             "Heads of a layer share its pages, so each keeps as many keys as the most demanding "
-            f"one. {needs.dropping()}"
+            f"one; {dropping[0].lower()}{dropping[1:]}"
         ),
         numbers={"kept": kept},
         table=table,

@@ -70,7 +70,7 @@ class Needs:
         return np.asarray(1.0 - (1.0 - together) * missed)
 
     def dropping(self) -> str:
-        """What is lost where keys are dropped for good; empty if the plan forgets them as well."""
+        """What is lost where keys are dropped for good, in one sentence."""
         if self.nested.all():
             return "Which keys stay is the other tool's choice, not the plan's."
         return (
