@@ -56,6 +56,14 @@ def test_half_of_the_text_stands_in_for_what_comes(model, ids):
     assert "predicted over 36 tokens" in str(found)
 
 
+def test_a_cache_that_its_sure_keys_fill_is_not_trusted(model, ids):
+    rules = {"filled": Evict(0.25, 8, recent=20), "all": Evict(1.0, 8, recent=20)}
+    found = eviction_errors(model, ids, rules, prompt=48, probes=2)
+    assert not found["filled"].trusted
+    assert found["all"].trusted
+    assert found["all"].kl == pytest.approx(0, abs=1e-9)
+
+
 def test_what_cannot_be_predicted_is_refused(model, ids):
     with pytest.raises(BadInput, match="draws nothing"):
         eviction_error(model, ids, SnapKV(0.5))

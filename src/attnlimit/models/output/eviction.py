@@ -45,7 +45,7 @@ class EvictionError(Result):
     after: int  # tokens after it that were asked
     kl: float
     stderr: float  # over the probes; NaN from one
-    trusted: bool  # whether second order holds
+    trusted: bool  # whether second order holds, and what is dropped was drawn
     contributions: Array  # (layers, KV heads), adds up to kl
     kept: Array  # (layers, KV heads) keys
 
@@ -140,7 +140,7 @@ def eviction_errors(
             after=tokens - size,
             kl=kl,
             stderr=float(by_probe.std(ddof=1) / np.sqrt(times)) if times > 1 else float("nan"),
-            trusted=kl <= probed.limit,
+            trusted=kl <= probed.limit and _draws(chance),
             contributions=variance.mean(0).numpy(),
             kept=chance.sum(-1).numpy(),
         )
@@ -203,6 +203,11 @@ def _effects(call: Call, gradients: Tensor, size: int) -> Tensor:
         centre = (weights * along).sum(-1, keepdim=True)
         total += (weights[..., :size] * (along[..., :size] - centre)).sum(2)
     return total.view(probes, call.key.shape[1], -1, size).sum(2)
+
+
+def _draws(chance: Tensor) -> bool:
+    """Whether keys are drawn at all, or all stay; not so where the sure ones fill the cache."""
+    return bool(((chance > 0) & (chance < 1)).any() or (chance == 1).all())
 
 
 def _variance(along: Tensor, chance: Tensor) -> Tensor:
