@@ -305,7 +305,7 @@ def test_a_plan_survives_its_file_and_keeps_its_promise(capture, tmp_path):
     memory = plan.memory()
     assert memory.read <= memory.full
     assert memory.full == 2 * 96 * 16 * 2  # two heads, 96 keys and values of 8 + 8 numbers
-    assert "not thinnable" in str(plan)
+    assert "half of the tokens are not enough for" in str(plan)
     assert "one passage" in str(plan)
 
 

@@ -95,7 +95,7 @@ def test_wrong_input_is_one_sentence_and_exit_code_2(capsys, arguments, word):
 
 def test_a_pilot_of_one_class_is_refused(capsys, tmp_path):
     np.random.default_rng(0)
-    pd.DataFrame({"bag": [1, 2], "label": [1, 1], "x": [0.1, 0.2]}).to_csv(
+    pd.DataFrame({"bag": [1, 1, 2, 2], "label": 1, "x": [0.1, 0.2, 0.3, 0.4]}).to_csv(
         tmp_path / "p.csv", index=False
     )
     code, _, err = run(capsys, "plan", str(tmp_path / "p.csv"))

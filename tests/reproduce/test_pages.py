@@ -43,11 +43,11 @@ def test_tokens_and_names_stay_text(run):
     rest = without_plotly(text)
     assert HOSTILE not in rest
     assert "made<b>" not in rest
-    assert data_of(text)["tokens"][0] == HOSTILE
+    assert data_of(text)["single"]["tokens"][0] == HOSTILE
 
 
 def test_the_page_has_every_head_with_all_its_curves(run):
-    data = data_of(write_report(run).read_text())
+    data = data_of(write_report(run).read_text())["single"]
     assert len(data["cells"]) == 6
     for cell in data["cells"]:
         assert len(cell["influence"]) == len(data["tokens"]) == 24
@@ -57,10 +57,11 @@ def test_the_page_has_every_head_with_all_its_curves(run):
 
 
 def test_results_include_a_budget_file_that_can_be_read(run, tmp_path):
-    page, budget = write_results(run, survey_of(run), tmp_path / "report" / "index.html")
-    assert page == tmp_path / "report" / "index.html"
+    page = tmp_path / "report" / "index.html"
+    written = write_results(run, survey_of(run), page)
+    assert written["report"] == page
     assert (run.path / "report.html").is_file()
-    assert len(read_plan(budget).heads) == 6
+    assert len(read_plan(written["budget"]).heads) == 6
 
 
 def test_two_runs_stand_side_by_side(run, tmp_path, monkeypatch):

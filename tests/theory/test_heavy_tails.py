@@ -8,11 +8,11 @@ import pytest
 
 import attnlimit as al
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+STUDIES = Path(__file__).parents[2] / "studies"
 
 
 def load(name):
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, STUDIES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -52,6 +52,6 @@ def test_a_small_pilot_sees_fewer_directions():
 
 def test_a_pilot_that_is_too_small_is_refused():
     with pytest.raises(BadInput, match="too few to see the noise"):
-        estimate(make_bags([np.ones((1, 2))] * 4, [1, 1, 0, 0]))
+        estimate(make_bags([np.ones((2, 8))] * 4, [1, 1, 0, 0]))
     with pytest.raises(BadInput, match="all alike"):
         estimate(make_bags([np.ones((4, 2))] * 8, [1, 0] * 4))

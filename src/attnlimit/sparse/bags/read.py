@@ -105,7 +105,7 @@ def _read_folder(source: Path, bag: str, label: str) -> Bags:
             )
     root = source.resolve()
     for file, _ in files:
-        if root not in file.resolve().parents:
+        if "\0" in file.name or root not in file.resolve().parents:
             raise BadInput(f"{file} could not be read as an array: it leads out of {source}.")
     return make_bags([read_array(file) for file, _ in files], [mark for _, mark in files])
 

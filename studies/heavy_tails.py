@@ -1,0 +1,109 @@
+"""Attention over tokens with no infinite-token limit: the largest score takes everything.
+
+Draws the expected participation of the weights, E sum p^2, against n for four token measures
+at one query: it falls with n where the limit exists, and stays of order one where it does not.
+
+    python studies/heavy_tails.py [heavy_tails.png]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
+import attnlimit as al
+from attnlimit.tokens import Tail
+
+
+class Student(al.Tokens):
+    """Tokens with independent Student coordinates: E exp<t, y> is infinite for every t but 0."""
+
+    def __init__(self, dim: int, freedom: float) -> None:
+        self.dim, self.freedom = dim, freedom
+
+    def cov(self) -> np.ndarray:
+        return self.freedom / (self.freedom - 2) * np.eye(self.dim)
+
+    def cgf(self, t: ArrayLike) -> np.ndarray:
+        if np.any(t):
+            raise al.NoLimitError(
+                f"Student tokens with {self.freedom:g} degrees of freedom have no infinite-token "
+                "limit: E exp<t, y> is infinite for every t but 0."
+            )
+        return np.zeros(np.shape(t)[:-1])
+
+    def tilted_mean(self, t: ArrayLike) -> np.ndarray:
+        self.cgf(t)
+        return np.zeros(np.shape(t))
+
+    def tilted_cov(self, t: ArrayLike) -> np.ndarray:
+        self.cgf(t)
+        return np.broadcast_to(self.cov(), (*np.shape(t)[:-1], self.dim, self.dim))
+
+    def extreme(self, u: ArrayLike) -> np.ndarray:
+        raise al.UnboundedSupport("Student tokens have no furthest point.")
+
+    def transport(self, uniforms: np.ndarray) -> np.ndarray:
+        return stdtrit(self.freedom, uniforms)
+
+    @property
+    def tail(self) -> Tail:
+        return Tail("exponential", rate=0.0)
+
+
+def participation(
+    tokens: al.Tokens, scale: float, n: int, replicates: int, seed: int
+) -> tuple[float, float]:
+    """Mean of sum p^2 over `n` keys whose scores are scale * y_1, and its standard error."""
+    rng = np.random.default_rng(seed)
+    drawn = np.empty(replicates)
+    for i in range(replicates):
+        scores = scale * tokens.sample(n, rng)[:, 0]
+        weights = np.exp(scores - scores.max())
+        drawn[i] = (weights**2).sum() / weights.sum() ** 2
+    return float(drawn.mean()), float(drawn.std(ddof=1) / np.sqrt(replicates))
+
+
+def main(path: Path) -> None:
+    sizes = 2 ** np.arange(4, 18, 2)
+    student = Student(1, 3.0)
+    cases = [
+        ("Gaussian, scores of deviation 1", al.Gaussian(dim=1), 1.0, "tab:blue"),
+        ("Laplace well below its bound, t = 1/(5b)", al.Laplace(1), 0.2, "tab:green"),
+        ("Laplace past its bound, t = 2/b", al.Laplace(1), 2.0, "tab:orange"),
+        ("Student, 3 degrees of freedom", student, 1 / np.sqrt(3), "tab:red"),
+    ]
+    figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
+    for label, tokens, scale, colour in cases:
+        drawn = [participation(tokens, scale, int(n), 200, seed=int(n)) for n in sizes]
+        mean, error = np.array(drawn).T
+        axes.errorbar(sizes, mean, error, fmt="o", color=colour, capsize=3, label=label)
+        if not isinstance(tokens, Student) and scale < 1.5:
+            exact = al.pointwise_error(al.Head([[scale]]), tokens, [1.0], sizes)
+            axes.loglog(sizes, exact.participation[0], "-", color=colour)
+    axes.axhline(0.5, color="tab:orange", lw=1, ls="--")
+    axes.text(100, 0.55, "1 - 1/(bt) = 1/2", color="tab:orange", fontsize=9)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("number of tokens n")
+    axes.set_ylabel("expected participation  E Σ p²")
+    axes.set_title("Attention without an infinite-token limit: a few tokens keep all the weight")
+    axes.legend(
+        loc="lower left", frameon=False, title="dots: 200 draws ± standard error; lines: exact law"
+    )
+    axes.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("gallery/heavy_tails.png"))
