@@ -6,6 +6,7 @@ python docs/make_evidence.py RUNS
 from __future__ import annotations
 
 import sys
+import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,12 @@ def row(name: str, quantity: str, rows: pd.DataFrame) -> dict[str, object]:
     }
 
 
+def fill_sentences(page: str) -> str:
+    """Wrap what is not a table."""
+    lines = page.split("\n")
+    return "\n".join(line if line.startswith("|") else textwrap.fill(line, 116) for line in lines)
+
+
 def main(root: Path) -> None:
     """Read every run folder below `root` and write the page."""
     found: dict[str, RunFolder] = {}
@@ -77,7 +84,11 @@ def main(root: Path) -> None:
     cells = ["| " + " | ".join(map(str, line)) + " |" for line in shown.to_numpy()]
     titles = ["| " + " | ".join(shown.columns) + " |", "|" + "---|" * shown.shape[1]]
     runs = ["| what | command | version, day |", "|---|---|---|", *sources]
-    PAGE.write_text(HEAD + "\n".join([*titles, *cells, "", "## The runs", "", *runs]) + "\n")
+    missing = [f"`{name}`" for name in EXPERIMENTS if name not in found]
+    if missing:
+        runs += ["", "No run of this version yet: " + ", ".join(missing) + "."]
+    page = HEAD + "\n".join([*titles, *cells, "", "## The runs", "", *runs]) + "\n"
+    PAGE.write_text(fill_sentences(page))
 
 
 if __name__ == "__main__":
