@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,8 +57,8 @@ def row(name: str, quantity: str, rows: pd.DataFrame) -> dict[str, object]:
 
 def fill_sentences(page: str) -> str:
     """Wrap what is not a table."""
-    lines = page.split("\n")
-    return "\n".join(line if line.startswith("|") else textwrap.fill(line, 116) for line in lines)
+    fill = partial(textwrap.fill, width=116, break_on_hyphens=False)
+    return "\n".join(one if one.startswith("|") else fill(one) for one in page.split("\n"))
 
 
 def main(root: Path) -> None:
