@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from attnlimit import checks
-from attnlimit.models.output.plan import distance_allowed
+from attnlimit.models.output.allowed import distance_allowed
 from attnlimit.models.output.target import choose_target
 from attnlimit.models.spend.outputs import predicts_tokens
 

@@ -26,24 +26,17 @@ from attnlimit.models.output.allocate import (
     cheapest_common,
     interpolated,
 )
+from attnlimit.models.output.allowed import distance_allowed
 from attnlimit.models.output.bias import bias_distance, is_biased
+from attnlimit.models.output.family import family_of, size_grids, sized_like
 from attnlimit.models.output.heads import HeadErrors, head_errors
+from attnlimit.models.output.margin import held_below, next_factor
 from attnlimit.models.output.planned import COSTS, OutputPlan
 from attnlimit.models.output.target import Target, choose_target
 from attnlimit.models.spend.assign import Table, shape_of
 from attnlimit.models.spend.outputs import predicts_tokens, run
 from attnlimit.models.spend.spend import spend
-from attnlimit.samplers import Sampler, Threshold
-from attnlimit.samplers.base import check_sampler
-from attnlimit.samplers.spec import parse_sampler
-
-SIZES = 25
-FINER = 20
-SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 10.0, 10240.0
-TEXT_SPREAD = 0.25
-"""Standard deviation of the logarithm of the error between texts, before any is seen."""
-PRIOR_TEXTS = 3
-NINE_OF_TEN = 1.2816
+from attnlimit.samplers import Sampler
 
 
 def plan_output(
@@ -128,7 +121,7 @@ def plan_targets(
     """
     network, _ = unwrap(model)
     target = choose_target(network, output)
-    family = _family(scheme)
+    family = family_of(scheme)
     checks.one_of(per, PER, "per")
     checks.one_of(cost, COSTS, "cost")
     if cost == "stored":
@@ -137,10 +130,10 @@ def plan_targets(
     count = checks.count(probes, "probes", smallest=2)
     root = checks.count(seed, "seed", smallest=0)
     encoded = [encode(model, text, truncate=truncate) for text in _listed(texts)]
-    sizes, fine = _grids(family, min(len(one.positions) for one in encoded))
-    options: list[Sampler | None] = [_sized(family, size) for size in fine]
+    sizes, fine = size_grids(family, min(len(one.positions) for one in encoded))
+    options: list[Sampler | None] = [sized_like(family, size) for size in fine]
     shape = shape_of(network)
-    coarse = [_table(np.zeros(shape, dtype=np.int64), [_sized(family, size)]) for size in sizes]
+    coarse = [_table(np.zeros(shape, dtype=np.int64), [sized_like(family, size)]) for size in sizes]
     biased = is_biased(coarse[0])
     found: list[HeadErrors] = []
     tables: list[Sized] = []
@@ -156,7 +149,7 @@ def plan_targets(
     def plan(goal: tuple[str, float], tables: list[Sized]) -> OutputPlan:
         def enough(choice: Choice) -> bool:
             values = np.array([text.by_probe(choice).mean() for text in tables])
-            return _upper(values, kept_back) <= goal[1]
+            return held_below(values, kept_back) <= goal[1]
 
         def choose() -> Choice:
             if per == "model":
@@ -205,7 +198,7 @@ def _planned(
         target=goal[1],
         predicted=float(values.mean()),
         stderr=float(np.sqrt((by_probe.var(1, ddof=1) / probes).sum()) / len(values)),
-        next_text=float(values.mean() * _next_factor(values)),
+        next_text=float(values.mean() * next_factor(values)),
         mean_keys=float(np.mean([text.mean_keys(choice) for text in tables])),
         mean_visible=float(np.mean(visible)),
         per=per,
@@ -269,40 +262,6 @@ def _sensitivity(
     return np.asarray(plan.contributions / np.maximum(squares, 1e-30) * (squares > 0))
 
 
-def distance_allowed(
-    kl: float | None, perplexity: float | None, cosine: float | None
-) -> tuple[str, float]:
-    """What is kept, and within what distance."""
-    given = {"kl": kl, "perplexity": perplexity, "cosine": cosine}
-    named = [name for name, value in given.items() if value is not None]
-    if len(named) != 1:
-        raise BadInput(
-            f"Give one target, kl=0.01, perplexity=1.01 or cosine=0.999; got {len(named)}."
-        )
-    value = checks.real_number(given[named[0]], named[0])
-    if named[0] == "kl":
-        if value <= 0:
-            raise BadInput(f"kl must be above 0, got {value:g}: only dense attention has no error.")
-        return "kl", value
-    if named[0] == "perplexity":
-        if value <= 1:
-            raise BadInput(
-                f"perplexity is the factor by which it may grow, above 1 like 1.01, got {value:g}."
-            )
-        return "kl", float(np.log(value))
-    if not 0 < value < 1:
-        raise BadInput(f"cosine must lie between 0 and 1, like 0.999, got {value:g}.")
-    return "cosine", 1 - value
-
-
-def _family(scheme: str | Sampler) -> Sampler:
-    if isinstance(scheme, str):
-        return Threshold(1.0) if scheme == "threshold" else parse_sampler(scheme)
-    family = check_sampler(scheme)
-    family.sized(2)  # says so if it has no sizes
-    return family
-
-
 def _listed(texts: Any) -> list[Any]:
     """Several texts, or one."""
     one = isinstance(texts, (str, Mapping, torch.Tensor)) or (
@@ -312,24 +271,6 @@ def _listed(texts: Any) -> list[Any]:
     if not listed:
         raise BadInput("There are no texts to plan on; give at least one.")
     return listed
-
-
-def _grids(family: Sampler, tokens: int) -> tuple[Array, Array]:
-    """Sizes that are tabulated, and the finer ones that are chosen from."""
-    if isinstance(family, Threshold):
-        sizes = np.geomspace(SMALLEST_THRESHOLD, LARGEST_THRESHOLD, SIZES)
-        fine = np.geomspace(SMALLEST_THRESHOLD, LARGEST_THRESHOLD, FINER * (SIZES - 1) + 1)
-        return sizes, np.array([float(f"{c:.4g}") for c in fine])
-    sizes, fine = (
-        np.unique(np.geomspace(2, tokens, number).round()) for number in (SIZES, FINER * SIZES)
-    )
-    return sizes, fine
-
-
-def _sized(family: Sampler, size: float) -> Sampler:
-    return (
-        replace(family, c=float(size)) if isinstance(family, Threshold) else family.sized(int(size))
-    )
 
 
 def _table(choice: Choice, options: Sequence[Sampler | None]) -> Table:
@@ -360,18 +301,3 @@ def _corrected(
         factor = exact / seen if seen > 0 else table.bias_factor
         corrected.append(replace(table, bias_factor=factor))
     return corrected
-
-
-def _next_factor(values: Array) -> float:
-    """Factor over the mean that nine of ten next texts stay below, if logarithms are normal."""
-    seen = len(values)
-    spread = np.log(np.maximum(values, 1e-300)).var(ddof=1) if seen > 1 else 0.0
-    variance = ((seen - 1) * spread + PRIOR_TEXTS * TEXT_SPREAD**2) / (seen - 1 + PRIOR_TEXTS)
-    return float(np.exp(NINE_OF_TEN * np.sqrt(variance * (1 + 1 / seen))))
-
-
-def _upper(values: Array, margin: float | None) -> float:
-    """What is held below the target."""
-    if margin is not None:
-        return float(values.mean() * margin)
-    return float(values.mean() * (_next_factor(values) if len(values) > 1 else 1.0))
