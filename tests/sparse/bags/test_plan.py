@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,3 +88,17 @@ def test_real_digits_end_to_end():
     errors = frame.set_index("pooling")
     assert errors.loc[plan.recommended, "measured"] < 0.7 * errors.loc["mean pooling", "measured"]
     assert frame["measured"].between(frame["low"], frame["high"]).mean() >= 0.75
+
+
+def test_instances_in_more_than_one_bag_are_told(plan):
+    assert plan.shared == 0
+    assert "more than one bag" not in recommendation(plan)
+    told = recommendation(replace(plan, shared=0.4))
+    assert told.startswith(recommendation(plan))
+    assert "40% of the instances are in more than one bag" in told
+
+
+def test_shared_instances_are_counted_once_for_each_bag():
+    row, own = np.ones((1, 2)), np.arange(8.0).reshape(2, 2, 2) + 2
+    bags = make_bags([np.vstack([row, own[0]]), np.vstack([row, own[1]])], [0, 1])
+    assert bags.shared == pytest.approx(2 / 6)

@@ -37,6 +37,16 @@ class Bags:
         """Instances in each bag."""
         return np.array([len(bag) for bag in self.instances])
 
+    @property
+    def shared(self) -> float:
+        """Part of the instances that are in another bag too, to the last digit."""
+        places: dict[bytes, set[int]] = {}
+        for place, bag in enumerate(self.instances):
+            for row in bag:
+                places.setdefault(row.tobytes(), set()).add(place)
+        many = sum(len(places[row.tobytes()]) > 1 for bag in self.instances for row in bag)
+        return float(many / self.lengths.sum())
+
     def of_class(self, label: int) -> list[Array]:
         """The bags of one class."""
         return [bag for bag, y in zip(self.instances, self.labels, strict=True) if y == label]

@@ -43,6 +43,8 @@ class BagPlan(Result, Pictured):
     """What the theory alone says of each pooling, if there is an estimate."""
     guess: float
     """Error of always saying the more frequent class."""
+    shared: float = 0.0
+    """Part of the pilot's instances that are in more than one bag, which validation meets again."""
 
     @property
     def resolution(self) -> float:
@@ -186,7 +188,8 @@ def plan_bags(
         )
         for place, name in enumerate(pilot.poolings)
     }
-    return BagPlan(pilot, forecasts, sizes, estimators, found, beliefs, min(prior, 1 - prior))
+    guess = min(prior, 1 - prior)
+    return BagPlan(pilot, forecasts, sizes, estimators, found, beliefs, guess, bags.shared)
 
 
 def _belief(found: BagEstimate, law: str) -> Belief:

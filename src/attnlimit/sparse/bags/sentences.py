@@ -14,10 +14,22 @@ if TYPE_CHECKING:
     from attnlimit.sparse.bags.plan import BagPlan
 
 SURPRISING = 0.02
+SHARED = 0.05
+"""Part of the instances in more than one bag that may be chance: empty patches, say."""
 
 
 def recommendation(plan: BagPlan) -> str:
-    """Which pooling, from how many bags on, with which error."""
+    """Which pooling, from how many bags on, with which error, and whether to believe it."""
+    if plan.shared <= SHARED:
+        return _recommended(plan)
+    return (
+        f"{_recommended(plan)} But {plan.shared:.0%} of the instances are in more than one bag, so "
+        "validation meets them again and errors on new bags may be far larger: plan again with "
+        "bags that share no instances."
+    )
+
+
+def _recommended(plan: BagPlan) -> str:
     last = plan.advice[-1]
     error, other = (
         said(plan, *plan.predicted(name, last.bags)) for name in (last.pooling, last.rival)

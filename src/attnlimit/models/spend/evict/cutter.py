@@ -38,7 +38,7 @@ class Cutter:
         from attnlimit.models.spend.evict.held import Passed
 
         size = call.key.shape[2]
-        places = torch.arange(size - call.query.shape[2], size)
+        places = torch.arange(size - call.query.shape[2], size, device=call.query.device)
         found = self.rule.thinned(Queries(call.query[0], places), size)
         self._passed[call.layer][call.row] = Passed(
             found.query.detach().clone(),

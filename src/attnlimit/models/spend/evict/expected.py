@@ -54,6 +54,8 @@ class ExpectedAttention(Eviction):
     def _average_turn(self, watched: Watched) -> Tensor:
         """Rotation (d, d) of rows, averaged over the positions to come."""
         size = watched.key.shape[-1]
-        unit = torch.eye(size, dtype=watched.key.dtype)[:, None].expand(size, self.ahead, size)
-        steps = watched.length + torch.arange(self.ahead)
+        unit = torch.eye(size, dtype=watched.key.dtype, device=watched.key.device)[:, None].expand(
+            size, self.ahead, size
+        )
+        steps = watched.length + torch.arange(self.ahead, device=watched.key.device)
         return watched.turn(unit, steps).mean(1)

@@ -102,7 +102,7 @@ class Held:
         if len(since) < key.shape[1]:
             key, value = key[:, since], value[:, since]
         before = self.layer.lengths[row] if self.was_cut else 0
-        places = torch.arange(before, before + len(since), dtype=torch.int32)
+        places = torch.arange(before, before + len(since), dtype=torch.int32, device=key.device)
         none = key.new_zeros(key.shape[:2], dtype=torch.float32)  # precise whatever keys are
         new = Kept(key, value, none, places.expand(self.heads, -1))
         if not self.was_cut:

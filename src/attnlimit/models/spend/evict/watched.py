@@ -70,7 +70,8 @@ class Watched:
 
     def moved(self, queries: Queries, start: int, ahead: int) -> Queries:
         """Return the queries as they would be from `start` on, spread evenly over `ahead`."""
-        steps = torch.arange(len(queries)) * ahead // max(1, len(queries))
+        device = queries.places.device
+        steps = torch.arange(len(queries), device=device) * ahead // max(1, len(queries))
         places = start + steps.roll(len(queries) // 2)
         return Queries(self.turn(queries.query, places - queries.places), places)
 
