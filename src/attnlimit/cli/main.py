@@ -77,7 +77,6 @@ def build() -> typer.Typer:
         name="attnlimit",
         cls=LazyGroup,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings=SETTINGS,
     )
@@ -103,7 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
-        sys.exit(build()(args=given, standalone_mode=not as_json) or 0)
+        sys.exit(build()(args=given, prog_name="attnlimit", standalone_mode=not as_json) or 0)
     except (Interrupted, KeyboardInterrupt) as error:
         _fail(str(error) or "Stopped.", 130, as_json)
     except BrokenPipeError:

@@ -16,9 +16,18 @@ from attnlimit.cli.where import RunOptions
 from attnlimit.errors import BadInput
 
 
+def _beginning_with(start: str) -> list[str]:
+    from attnlimit.reproduce.registry import EXPERIMENTS
+
+    return [name for name in EXPERIMENTS if name.startswith(start)]
+
+
 def reproduce(
     name: Annotated[
-        str | None, typer.Argument(help="Which one; see --list. Or a .py file of your own.")
+        str | None,
+        typer.Argument(
+            help="Which one; see --list. Or a .py file of your own.", autocompletion=_beginning_with
+        ),
     ] = None,
     paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes.")] = False,
     settings: Annotated[

@@ -1,0 +1,53 @@
+"""What does a type checker see of the public calls? pyright reads this in `make lint`; none is run."""
+
+from typing import assert_type
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+import attnlimit as al
+from attnlimit import sparse
+from attnlimit.budgets import Plan
+
+
+def researcher() -> None:
+    head, tokens = al.Head(1.5 * np.eye(8)), al.Gaussian(dim=8, variance=0.5)
+    predicted = al.predict(head, tokens, "mean", [100, 300])
+    measured = al.measure(head, tokens, "mean", [100, 300], replicates=100, seed=1)
+    assert_type(predicted, al.Curve)
+    assert_type(measured, al.Curve)
+    assert_type(predicted.to_frame(), pd.DataFrame)
+    assert_type(al.fit_rate(measured, predicted=predicted), al.RateFit)
+    assert_type(al.limit(head, tokens)(np.zeros((3, 8))), NDArray[np.float64])
+    assert_type(al.gaussian_law(3.0, [10, 10**12]).mse, NDArray[np.float64])
+    assert_type(al.uniform_bound(head, tokens, 1.0, 1000, 0.05), al.UniformBound)
+
+
+def long_context() -> None:
+    model = al.models.load("minilm")
+    capture = al.models.capture(model, "text")
+    keep = al.Keep(al.TopK(64), sample=192, weighted=True)
+    assert_type(al.predict(capture, "pointwise", layer=1, head=3, sampler=keep), al.Curve)
+    assert_type(al.budget(capture, epsilon=0.3, delta=0.1), Plan)
+    plan = al.models.plan_output(model, "text", cosine=0.99)
+    assert_type(plan, al.models.OutputPlan)
+    assert_type(plan.mean_keys, float)
+    with al.models.spend(model, {(0, 1): keep}, seed=0) as spent:
+        assert_type(spent.mean_keys, float)
+
+
+def bags() -> None:
+    task = sparse.SparseTask(length=10, signals=1, strength=5.0, prior=0.5)
+    learnt = sparse.readout(task, alpha=2.0, model="attention", cosine=0.8, sharpness=1.0)
+    assert_type(learnt, sparse.Readout)
+    assert_type(sparse.oracle_error(task, "attention").value, float)
+    pilot = sparse.read_bags("bags")
+    assert_type(sparse.plan_bags(pilot), sparse.BagPlan)
+    assert_type(sparse.enough(pilot, sparse.AttentionPooling(), n=[2]), sparse.Enough)
+
+
+def wrong() -> None:
+    al.Gaussian(dims=8)  # pyright: ignore[reportCallIssue]
+    al.predict(al.Head(np.eye(2)), al.Sphere(2))  # pyright: ignore[reportArgumentType]
+    al.TopK("many")  # pyright: ignore[reportArgumentType]
