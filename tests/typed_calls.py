@@ -1,4 +1,4 @@
-"""What does a type checker see of the public calls? pyright reads this in `make lint`; none is run."""
+"""What does a type checker see of the public calls? pyright reads this; nothing runs it."""
 
 from typing import assert_type
 
