@@ -20,8 +20,8 @@ from attnlimit.theory.law.average import average_pointwise_error
 from attnlimit.theory.pairs.covariance.gaussian import covariance_error
 from attnlimit.theory.pairs.covariance.population import population_covariance_error
 from attnlimit.theory.pairs.covariance.sphere import sphere_covariance_error
+from attnlimit.theory.pairs.error import MeanError
 from attnlimit.theory.pairs.mean import mean_error
-from attnlimit.theory.pairs.population import MeanError
 from attnlimit.theory.rates import rate
 from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 

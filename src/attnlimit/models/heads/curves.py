@@ -22,7 +22,7 @@ from attnlimit.samplers.drawn import Drawn
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law
-from attnlimit.theory.pairs.population import population_mean_error
+from attnlimit.theory.pairs.finite.mean import population_mean_error
 
 SUBSET_QUERIES = 32
 SCHEME_QUERIES = 128

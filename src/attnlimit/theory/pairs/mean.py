@@ -16,15 +16,11 @@ from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.moments import WhitenedHead, check_reach
 from attnlimit.theory.pairs.average import PairPool, average_over_pairs
+from attnlimit.theory.pairs.error import MeanError, average_errors, combine
+from attnlimit.theory.pairs.finite.mean import population_mean_error
 from attnlimit.theory.pairs.gaussian import GaussianKeys
 from attnlimit.theory.pairs.own_keys import OwnKeyControl
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
-from attnlimit.theory.pairs.population import (
-    MeanError,
-    average_errors,
-    combine,
-    population_mean_error,
-)
 from attnlimit.theory.pairs.sphere_mean import sphere_mean_error
 from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule

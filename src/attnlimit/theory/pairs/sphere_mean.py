@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.pairs.average import PairPool, average_over_pairs, controlled_mean
+from attnlimit.theory.pairs.error import MeanError, combine
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
-from attnlimit.theory.pairs.population import MeanError, combine
 from attnlimit.theory.pairs.sphere import SphereKeys, below_top
 from attnlimit.theory.pairs.sphere_own_keys import SphereOwnKeys
 from attnlimit.tokens import Sphere

@@ -21,7 +21,7 @@ from attnlimit.theory.moments import WhitenedHead, covariance_influence, mean_co
 from attnlimit.theory.pairs.covariance.output_energy import mean_squared_energy
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
 from attnlimit.theory.pairs.covariance.projection import Projection
-from attnlimit.theory.pairs.population import MeanError
+from attnlimit.theory.pairs.error import MeanError
 from attnlimit.tokens import Tokens
 from attnlimit.tokens.gaussian import normal_rule
 

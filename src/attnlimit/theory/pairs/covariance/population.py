@@ -16,8 +16,9 @@ from attnlimit.theory.law.pointwise import integrate_score_law
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
 from attnlimit.theory.moments import mean_covariance
 from attnlimit.theory.pairs.covariance.gaussian import CovarianceError, common_part, missed_factor
+from attnlimit.theory.pairs.finite.mean import population_mean_error
+from attnlimit.theory.pairs.finite.tokens import Population, query_rows
 from attnlimit.theory.pairs.mean import stand_ins
-from attnlimit.theory.pairs.population import Population, population_mean_error, query_rows
 from attnlimit.tokens import Empirical, ScoreLaw, Tokens
 
 _QUERIES = 192

@@ -17,7 +17,7 @@ from attnlimit.head import Head
 from attnlimit.theory.moments import check_reach, quasi_covariance_influence
 from attnlimit.theory.pairs.covariance.gaussian import CovarianceError, common_part
 from attnlimit.theory.pairs.covariance.output_energy import key_moments, squared_energy
-from attnlimit.theory.pairs.population import MeanError
+from attnlimit.theory.pairs.error import MeanError
 from attnlimit.theory.pairs.sphere import SphereKeys
 from attnlimit.theory.pairs.sphere_mean import extrapolation
 from attnlimit.tokens import Sphere

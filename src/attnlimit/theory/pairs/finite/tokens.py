@@ -1,0 +1,91 @@
+"""Finitely many tokens with known scores and values: all of them keys, all or some of them queries.
+
+The tokens of a document and one head, or a stand-in for a measure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from attnlimit.checks import Array
+from attnlimit.theory.law.quadrature import PAIRS, Precision, alpha_grid
+from attnlimit.theory.pairs.law import OwnKeys, own_key_moments, pair_moment, tabulate_pair
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """Finitely many tokens: all of them keys, and some as queries that stand for all."""
+
+    rows: NDArray[np.int64]  # (R,): which tokens are queries
+    share: Array  # (R,): what each stands for, of sum one
+    scores: Array  # (R, N)
+    attention: Array  # (R, N)
+    outputs: Array  # (R, d_v): the queries' limits
+    values: Array  # (N, d_v)
+    weights: Array  # (N,)
+
+    @staticmethod
+    def of(scores: Array, values: Array, weights: Array, most: int) -> Population:
+        """Tokens with scores (N, N), at `most` so many of them as queries."""
+        rows = query_rows(len(values), most)
+        with np.errstate(divide="ignore"):
+            attention = softmax(scores[rows] + np.log(weights), axis=1)
+        share = weights[rows] / weights[rows].sum()
+        outputs = attention @ values
+        return Population(rows, share, scores[rows], attention, outputs, values, weights)
+
+    @cached_property
+    def mean(self) -> Array:
+        """The mean limit, (d_v,)."""
+        return self.share @ self.outputs
+
+    def key_share(self, n: int) -> Array:
+        """Softmax weight of each key against n - 1 average ones: a / (a + n - 1), (R, N).
+
+        With a = e^{s_ik} / E e^{s_i}: a key k known to be there moves the output of query i by
+        that much of V y_k - Gamma_i, to first order.
+        """
+        ratio = self.attention / np.maximum(self.weights, 1e-300)
+        return np.asarray(ratio / (ratio + n - 1))
+
+    def own(self, query: int, keys: NDArray[np.int64]) -> OwnKeys:
+        """Keys that are there for certain, as a query sees them."""
+        return OwnKeys(self.scores[query, keys], self.values[keys] - self.outputs[query])
+
+    def pair(self, i: int, j: int, n: NDArray[np.int64], precision: Precision = PAIRS) -> Array:
+        """E[(Gamma_n(x_i) - m).(Gamma_n(x_j) - m)], both tokens among the n keys."""
+        keys = self.rows[[i, j]]
+        own = (self.own(i, keys), self.own(j, keys))
+        scores = (self.scores[i], self.scores[j])
+        first, second = (
+            alpha_grid(s, self.weights, n, precision, k.score)
+            for s, k in zip(scores, own, strict=True)
+        )
+        centred = (self.values - self.outputs[i], self.values - self.outputs[j])
+        table = tabulate_pair(scores, self.weights, centred, (first, second))
+        limits = self.outputs[[i, j]] - self.mean
+        joint = pair_moment(table, own, n) + limits[0] @ limits[1]
+        for here, other, keys_here in ((i, 1, own[0]), (j, 0, own[1])):
+            joint += self._moments(here, keys_here, n)[0] @ limits[other]
+        return joint
+
+    def squared(self, i: int, keys: NDArray[np.int64], n: NDArray[np.int64]) -> Array:
+        """E|Gamma_n(x_i) - m|^2 with these tokens among the n keys, for each n."""
+        mean, square = self._moments(i, self.own(i, keys), n)
+        limit = self.outputs[i] - self.mean
+        return np.asarray(square + 2 * mean @ limit + limit @ limit)
+
+    def _moments(self, query: int, own: OwnKeys, n: NDArray[np.int64]) -> tuple[Array, Array]:
+        centred = self.values - self.outputs[query]
+        energy = (centred**2).sum(axis=1)
+        return own_key_moments(self.scores[query], self.weights, centred, energy, own, n)
+
+
+def query_rows(size: int, most: int) -> NDArray[np.int64]:
+    """Which tokens stand for all as queries: all of them, or a fixed shuffle's first ones."""
+    return np.sort(np.random.default_rng(0).permutation(size)[:most])
