@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,14 @@ from attnlimit.models.output.plan import plan_targets
 from attnlimit.report.model_page import model_page
 from attnlimit.report.page import write_page
 from attnlimit.runs.record import versions
-from attnlimit.survey import SCHEMAS, Question, Survey, output_parts, survey_output
+from attnlimit.survey import (
+    SCHEMAS,
+    Question,
+    Survey,
+    output_parts,
+    survey_output,
+    survey_plans,
+)
 
 
 @dataclass(frozen=True)
@@ -48,33 +55,49 @@ class OutputOptions:
         return asdict(self)
 
 
-def quick_plan(question: Question) -> OutputPlan:
+def quick_plan(question: Question, shown: bool) -> OutputPlan:
     """Plan for the question's goal, and measure nothing."""
     goal = question.goal
     texts = [list(passage.ids) for passage in question.passages]
-    return plan_targets(
-        question.loaded(),
-        texts,
-        goal.output,
-        [goal.allowed],
-        scheme=goal.scheme,
-        per=goal.per,
-        cost=goal.cost,
-        sensitive=[goal.allowed],
-        probes=goal.probes,
-        seed=question.seed,
-    )[0]
+    with progress_bar("passages", shown=shown) as progress:
+        return plan_targets(
+            question.loaded(),
+            texts,
+            goal.output,
+            [goal.allowed],
+            scheme=goal.scheme,
+            per=goal.per,
+            cost=goal.cost,
+            sensitive=[goal.allowed],
+            probes=goal.probes,
+            seed=question.seed,
+            progress=progress,
+        )[0]
 
 
 def measured_plan(question: Question, shown: bool) -> Survey:
-    """Plan for the question's goal, and measure that plan and its rivals."""
-    rows: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
+    """Plan for the question's goal, and measure that plan."""
+    with progress_bar("passages", shown=shown) as progress:
+        found = survey_plans(question, question.seed, [question.goal.allowed], progress)
+    return _survey(question, [found])
+
+
+def rivalled_plan(question: Question, shown: bool) -> Survey:
+    """Plan for the question's goal and others, and measure that plan and its rivals."""
     parts = output_parts()
-    with progress_bar("the model's output", shown=shown) as progress:
+    found = []
+    with progress_bar("plan and rivals", shown=shown) as progress:
         for done, part in enumerate(parts):
             progress(done, len(parts))
-            for name, found in survey_output(question, part, question.seed).items():
-                rows[name] += found
+            found.append(survey_output(question, part, question.seed))
+    return _survey(question, found)
+
+
+def _survey(question: Question, found: Iterable[Mapping[str, list[Any]]]) -> Survey:
+    rows: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
+    for part in found:
+        for name, some in part.items():
+            rows[name] += some
     tables = {name: pd.DataFrame(rows[name], columns=SCHEMAS[name].names) for name in SCHEMAS}
     return Survey(question, tables)
 

@@ -12,9 +12,16 @@ from attnlimit.budgets import Plan, plan_budgets
 from attnlimit.budgets.longer import FACTORS
 from attnlimit.cli.model_options import ModelOptions
 from attnlimit.cli.options import AsJson
-from attnlimit.cli.output_plan import OutputOptions, measured_plan, quick_plan, write_plan_page
+from attnlimit.cli.output_plan import (
+    OutputOptions,
+    measured_plan,
+    quick_plan,
+    rivalled_plan,
+    write_plan_page,
+)
 from attnlimit.cli.show import print_json, print_table, progress_bar, run_view, say
 from attnlimit.cli.where import WorkerOptions
+from attnlimit.errors import BadInput
 from attnlimit.models.heads.rounding import rounding_remarks
 from attnlimit.survey import Question
 
@@ -29,28 +36,30 @@ def plan(
     heads: Annotated[
         bool, typer.Option("--heads", help="Budget each head by itself, too; see --epsilon.")
     ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Plan only: measure nothing, write no page.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Plan only: measure nothing.")] = False,
     budget: Annotated[
         Path | None, typer.Option(help="Write the plan here; with --heads their budgets.")
     ] = None,
-    page: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report/plan.html"),
+    page: Annotated[
+        Path | None, typer.Option(help="Measure other schemes too, and write a page here.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the probes and of what is drawn.")] = 0,
     json: AsJson = False,
 ) -> None:
-    """Say how few keys keep a model's output, measure that, and write it as a page.
+    """Say how few keys keep a model's output, and measure that on a passage not planned on.
 
     The target is --kl, --perplexity or --cosine; without one, 0.01 nats, or a cosine of 0.999 of a
     model without next tokens. Given only --epsilon, --delta, --quantile or --layer, heads are
     budgeted one by one instead.
     """
+    if quick and page is not None:
+        raise BadInput("A page shows what was measured: leave out --quick, or --page.")
     question = asked.question(output=whole.goal(), seed=seed)
     stored = asked.capture is not None  # which has heads, and no model to run
     single = heads or ((asked.single or stored) and not whole.asked)
     said: dict[str, Any] = {}
     if not single or (heads and not stored):
-        said = _show_output(question, None if heads else budget, None if quick else page, json)
+        said = _show_output(question, None if heads else budget, page, quick, json)
     if single:
         found = _show_heads(question, who, budget, json)
         said = {**found, **({"output": said} if said else {})}
@@ -59,20 +68,20 @@ def plan(
 
 
 def _show_output(
-    question: Question, file: Path | None, page: Path | None, json: bool
+    question: Question, file: Path | None, page: Path | None, quick: bool, json: bool
 ) -> dict[str, Any]:
     measured: dict[str, Any] = {}
-    if page is None:
-        found = quick_plan(question)
+    if quick:
+        found = quick_plan(question, shown=not json)
         lines = str(found).splitlines()
     else:
-        survey = measured_plan(question, shown=not json)
+        survey = (measured_plan if page is None else rivalled_plan)(question, shown=not json)
         found, answer, lines = survey.output_plan, survey.answer, survey.says()
         measured = {
             "measured": answer.measured,
             "measured_stderr": answer.measured_stderr,
             "unseen": answer.unseen,
-            "page": write_plan_page(survey, page),
+            "page": None if page is None else write_plan_page(survey, page),
         }
     written = found.write(file) if file is not None else None
     if not json:

@@ -2,7 +2,7 @@
 
 from attnlimit.survey.goal import Goal
 from attnlimit.survey.head import survey_head
-from attnlimit.survey.output import output_parts, survey_output
+from attnlimit.survey.output import output_parts, survey_output, survey_plans
 from attnlimit.survey.question import Passage, Question, ask, ask_stored, write_captures
 from attnlimit.survey.schemas import SCHEMAS
 from attnlimit.survey.survey import Survey
@@ -18,5 +18,6 @@ __all__ = [
     "output_parts",
     "survey_head",
     "survey_output",
+    "survey_plans",
     "write_captures",
 ]

@@ -7,7 +7,7 @@ passages; the curves are those of a passage that they have not seen, where the t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -51,7 +51,7 @@ def output_parts() -> list[str]:
 def survey_output(question: Question, part: str, seed: int) -> dict[str, list[Row]]:
     """Return a part's rows of the tables "targets", "shares" and "output"."""
     if part == PLAN:
-        return _plans(question, seed)
+        return survey_plans(question, seed, question.goal.targets())
     rows = _predicted(question, seed) if part == PREDICTED else _measured(question, part, seed)
     return {"targets": [], "shares": [], "output": list(rows)}
 
@@ -84,10 +84,14 @@ def planned(question: Question, tables: Mapping[str, pd.DataFrame]) -> OutputPla
     )
 
 
-def _plans(question: Question, seed: int) -> dict[str, list[Row]]:
-    """Plans for every target, and the asked one run on a passage that it has not seen."""
+def survey_plans(
+    question: Question,
+    seed: int,
+    targets: Sequence[float],
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, list[Row]]:
+    """Return the rows of plans for all targets; the asked one is run on a passage not seen yet."""
     goal, loaded = question.goal, question.loaded()
-    targets = goal.targets()
     plans = plan_targets(
         loaded,
         [list(one.ids) for one in question.passages],
@@ -99,6 +103,7 @@ def _plans(question: Question, seed: int) -> dict[str, list[Row]]:
         probes=goal.probes,
         seed=seed,
         sensitive=[goal.allowed],
+        progress=progress,
     )
     asked = plans[targets.index(goal.allowed)]
     ids, repeats = question.measured_on().ids, goal.repeats

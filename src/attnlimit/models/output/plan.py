@@ -7,7 +7,7 @@ head.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -113,11 +113,13 @@ def plan_targets(
     seed: int = 0,
     truncate: bool = False,
     sensitive: Sequence[float] = (),
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[OutputPlan]:
     """Plan for several targets from the same probes; see `plan_output`.
 
     For targets that are `sensitive`, a run says how the error can be seen while it is spent.
     `allowed` are KL divergences if `output` is "kl", 1 - cosine of the embedding if "cosine".
+    `progress(done, total)` is called after each text.
     """
     network, _ = unwrap(model)
     target = choose_target(network, output)
@@ -143,6 +145,8 @@ def plan_targets(
         )
         tables.append(interpolated(errors, sizes, fine))
         found.append(errors if biased else _without_output(errors))
+        if progress is not None:
+            progress(index + 1, len(encoded))
 
     options.append(None)
 
