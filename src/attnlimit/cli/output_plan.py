@@ -56,12 +56,15 @@ class OutputOptions:
 
 
 def quick_plan(question: Question, shown: bool) -> OutputPlan:
-    """Plan for the question's goal, and measure nothing."""
-    goal = question.goal
-    texts = [list(passage.ids) for passage in question.passages]
+    """Plan for the question's goal, and measure nothing; from captures alone if it is of such."""
+    goal, model, texts = question.goal, None, None
+    probes: dict[str, Any] = {}  # captures have their own
+    if question.stored is None:
+        model, texts = question.loaded(), [list(passage.ids) for passage in question.passages]
+        probes = {"probes": goal.probes, "seed": question.seed}
     with progress_bar("passages", shown=shown) as progress:
         return plan_targets(
-            question.loaded(),
+            model or question.captures(),
             texts,
             goal.output,
             [goal.allowed],
@@ -69,9 +72,8 @@ def quick_plan(question: Question, shown: bool) -> OutputPlan:
             per=goal.per,
             cost=goal.cost,
             sensitive=[goal.allowed],
-            probes=goal.probes,
-            seed=question.seed,
             progress=progress,
+            **probes,
         )[0]
 
 

@@ -43,23 +43,26 @@ def plan(
     page: Annotated[
         Path | None, typer.Option(help="Measure other schemes too, and write a page here.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the probes and of what is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of probes and draws; a capture has its own.")] = 0,
     json: AsJson = False,
 ) -> None:
     """Say how few keys keep a model's output, and measure that on a passage not planned on.
 
     The target is --kl, --perplexity or --cosine; without one, 0.01 nats, or a cosine of 0.999 of a
     model without next tokens. Given only --epsilon, --delta, --quantile or --layer, heads are
-    budgeted one by one instead.
+    budgeted one by one instead; and so are those of a capture's folder, unless there is a target,
+    which is planned for and not measured.
     """
     if quick and page is not None:
         raise BadInput("A page shows what was measured: leave out --quick, or --page.")
     question = asked.question(output=whole.goal(), seed=seed)
-    stored = asked.capture is not None  # which has heads, and no model to run
+    stored = asked.capture is not None  # which has no model to run
+    if stored and page is not None:
+        raise BadInput("A page shows what was measured, which takes the model: leave out --page.")
     single = heads or ((asked.single or stored) and not whole.asked)
     said: dict[str, Any] = {}
-    if not single or (heads and not stored):
-        said = _show_output(question, None if heads else budget, page, quick, json)
+    if not single or (heads and (whole.asked or not stored)):
+        said = _show_output(question, None if heads else budget, page, quick or stored, json)
     if single:
         found = _show_heads(question, who, budget, json)
         said = {**found, **({"output": said} if said else {})}
@@ -91,6 +94,9 @@ def _show_output(
         if written is not None:
             again = f"attnlimit try --model {question.model} --plan {written} --text YOUR_TEXT.txt"
             say(f"plan  {written}; measure it on a text of your own: {again}")
+        elif question.stored is not None:
+            say("  not measured, for which the model must run: add --budget plan.json, and then")
+            say(f"  attnlimit try --model {question.model} --plan plan.json --text YOUR_TEXT.txt")
     return {**found.to_dict(), **measured, "file": written}
 
 

@@ -15,6 +15,7 @@ from attnlimit.models.capture.captured import Captured, CapturedLayer
 from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
 from attnlimit.models.capture.run import chosen_layers, run_layers
 from attnlimit.models.heads import curves, horizon, influence, profile, rounding
+from attnlimit.models.output.stored import write_probed
 from attnlimit.models.store.manifest import Manifest
 from attnlimit.models.store.read import StoredLayers
 from attnlimit.models.store.write import LayersAsFiles, WholeAlready, save
@@ -40,6 +41,9 @@ def capture(
     special_tokens: bool = True,
     truncate: bool = False,
     folder: str | Path | None = None,
+    probes: int | None = None,
+    output: str | None = None,
+    seed: int = 0,
     about: Mapping[str, Any] | None = None,
 ) -> Capture:
     """Run `model` once on `text` and keep the queries, keys and values of its heads.
@@ -61,11 +65,27 @@ def capture(
     folder : path, optional
         Where layers are written as they come, so that one is held at a time; the capture returned
         reads them there. Layers that an interrupted capture left in the folder are kept.
+    probes : int, optional
+        Backward passes whose gradients are written with the layers, so that `plan_output` can plan
+        for the model's output from the folder alone, as it would with the same probes and seed.
+    output : "kl" or "cosine", optional
+        What of the output they are of: its next tokens (the default of causal models), or its
+        embedding.
+    seed : int
+        Of the probes.
     about : mapping, optional
         More to remember of where the text comes from, in `Capture.source`.
     """
     encoded = encode(model, text, special_tokens=special_tokens, truncate=truncate)
     encoded.source.update(about or {})
+    if probes is not None:
+        if folder is None or layers is not None:
+            raise BadInput(
+                "Gradients are kept in files and of every layer: give probes with a folder, and "
+                "without layers."
+            )
+        write_probed(model, encoded, Path(folder), probes, output, seed)
+        return open_capture(folder)
     if folder is None:
         return _run(model, encoded, layers)
     network, _ = unwrap(model)
@@ -111,7 +131,8 @@ def open_capture(folder: str | Path) -> Capture:
     special = torch.zeros(len(found.tokens), dtype=torch.bool)
     special[list(found.special)] = True
     text = found.tokens, torch.tensor(found.positions), special
-    return Capture(StoredLayers(place, found), *text, found.depth, found.heads, found.source)
+    layers, shape = StoredLayers(place, found), (found.depth, found.heads)
+    return Capture(layers, *text, *shape, found.source, found.probes)
 
 
 def _run(model: Any, encoded: Encoded, layers: Sequence[int] | None) -> Capture:

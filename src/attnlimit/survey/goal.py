@@ -36,8 +36,15 @@ class Goal:
         return sorted(kept | {self.allowed})
 
 
-def goal_for(
-    network: Any,
+def goal_for(network: Any, **asked: Any) -> Goal:
+    """Return what was asked of a model's output; what is usual for its kind if nothing was."""
+    goal = goal_of("kl" if predicts_tokens(network) else "cosine", **asked)
+    choose_target(network, goal.output)
+    return goal
+
+
+def goal_of(
+    usual: str,
     *,
     kl: float | None = None,
     perplexity: float | None = None,
@@ -45,12 +52,10 @@ def goal_for(
     repeats: int | None = None,
     **how: Any,
 ) -> Goal:
-    """Return what was asked of a model's output; what is usual for its kind if nothing was."""
+    """Return what was asked of an output; the `usual` distance of its kind if nothing was."""
     if kl is perplexity is cosine is None:
-        output = "kl" if predicts_tokens(network) else "cosine"
-        goal = Goal(output, USUAL[output], **how)
+        goal = Goal(usual, USUAL[usual], **how)
     else:
         goal = Goal(*distance_allowed(kl, perplexity, cosine), **how)
-        choose_target(network, goal.output)
     times = goal.repeats if repeats is None else checks.count(repeats, "repeats", smallest=2)
     return replace(goal, repeats=times)

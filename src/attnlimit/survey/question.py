@@ -14,7 +14,7 @@ from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
 from attnlimit.models import Capture, LoadedModel, capture, read_corpus
 from attnlimit.models.load.load import load_once
-from attnlimit.survey.goal import USUAL, Goal, goal_for
+from attnlimit.survey.goal import Goal, goal_for, goal_of
 from attnlimit.survey.stored import Stored, part_folder, told
 
 FEWEST = 8
@@ -193,8 +193,12 @@ def ask_stored(
     layers: Sequence[int] | None = None,
     replicates: int = 100,
     seed: int = 0,
+    output: Mapping[str, Any] | None = None,
 ) -> Question:
-    """Ask about captures that are files: a folder, or own tensors as q.npy, k.npy and v.npy."""
+    """Ask about captures that are files: a folder, or own tensors as q.npy, k.npy and v.npy.
+
+    `output` says what must stay of the model's output, if they keep its gradients.
+    """
     stored = Stored.at(paths, causal)
     captures = stored.captures()
     first = captures[0]
@@ -210,7 +214,7 @@ def ask_stored(
         notes=tuple(map(str, first.source.get("notes", ()))),
         passages=tuple(_passage(one) for one in passages),
         unseen=None,
-        goal=Goal("kl", USUAL["kl"]),  # would be, with a model to run
+        goal=goal_of("kl" if first.probes is None else first.probes.output, **(output or {})),
         layers=tuple(sorted(chosen)),
         heads=first.heads,
         terms=Terms() if terms is None else terms,
@@ -222,17 +226,33 @@ def ask_stored(
 
 
 def write_captures(
-    question: Question, folder: str | Path, progress: Callable[[int, int], None] | None = None
+    question: Question,
+    folder: str | Path,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    probes: int | None = None,
+    output: str | None = None,
 ) -> Question:
-    """Capture a question's passages to a folder, and return the question about the files."""
+    """Capture a question's passages to a folder, and return the question about the files.
+
+    With `probes`, the gradients of so many backward passes are kept, of what `output` names.
+    """
     root = Path(folder).expanduser()
     loaded, count = question.loaded(), len(question.passages)
+    layers = question.layers if probes is None else None
     for done, passage in enumerate(question.passages):
         if progress is not None:
             progress(done, count)
-        about = {"passage": asdict(passage), "parts": count if done == 0 else 1}
-        ids, place = list(passage.ids), part_folder(root, done)
-        capture(loaded, ids, layers=question.layers, folder=place, about=about)
+        capture(
+            loaded,
+            list(passage.ids),
+            layers=layers,
+            folder=part_folder(root, done),
+            probes=probes,
+            output=output,
+            seed=question.seed + done,
+            about={"passage": asdict(passage), "parts": count if done == 0 else 1},
+        )
     if progress is not None:
         progress(count, count)
     return replace(question, stored=Stored.at([root]))

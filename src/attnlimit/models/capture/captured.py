@@ -77,6 +77,24 @@ class CapturedHead:
         return torch.cat([torch.softmax(scores, -1) @ self.v for _, scores in self.blocks()])
 
 
+@dataclass(frozen=True)
+class Probes:
+    """Random scalars of the model's output, whose gradients are kept with a capture."""
+
+    output: str  # what they are of: "kl" or "cosine"
+    count: int
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class OutputGradients:
+    """How the model's output feels a layer: the probes' gradients at its attention outputs."""
+
+    g: Tensor  # (K, H, N, d_v)
+    scale: float  # an error e of the layer's outputs moves the model's by scale E <g, e>^2
+    limit: float  # distance up to which that holds
+
+
 @dataclass(frozen=True, eq=False)
 class CapturedLayer:
     """Queries, keys and values of one layer, all heads."""
@@ -88,6 +106,7 @@ class CapturedLayer:
     scale: float
     softcap: float | None = None
     bias: Tensor | None = None  # (H, 2N-1)
+    gradients: OutputGradients | None = None
 
     @staticmethod
     def checked(layer: int, q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> CapturedLayer:
@@ -113,6 +132,11 @@ class CapturedLayer:
         bias = None if self.bias is None else _at_least_single(self.bias[head])
         return CapturedHead(layer, head, q, k, v, self.mask, self.scale, self.softcap, bias)
 
+    def felt(self, probes: slice) -> Tensor:
+        """Gradients (K, H, N, d_v) of some of the probes that are kept."""
+        assert self.gradients is not None
+        return _at_least_single(self.gradients.g[probes]).clone()
+
 
 @dataclass(frozen=True, eq=False)
 class Captured:
@@ -125,6 +149,7 @@ class Captured:
     depth: int  # layers in the model
     heads: int
     source: dict[str, Any] = field(default_factory=dict)
+    probes: Probes | None = None  # whose gradients the layers have
 
     def __len__(self) -> int:
         """Number of tokens N."""

@@ -55,6 +55,12 @@ class Call:
         query, key, value = precise(self.query), precise(self.key), precise(self.value)
         return replace(self, query=query, key=key, value=value, position_bias=bias)
 
+    def settled(self) -> Call:
+        """Return the same call, precise and each tensor in one piece: as files give it."""
+        call = self.precise()
+        query, key, value = (one.contiguous() for one in (call.query, call.key, call.value))
+        return replace(call, query=query, key=key, value=value)
+
     @property
     def whole(self) -> bool:
         """Whether queries and keys are the same tokens, as without a cache."""

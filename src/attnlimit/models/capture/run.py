@@ -57,6 +57,20 @@ def layer_of(call: Call) -> CapturedLayer:
     return CapturedLayer.checked(call.layer, *tensors, call.mask, call.scale, call.softcap, bias)
 
 
+def call_of(number: int, layer: CapturedLayer) -> Call:
+    """Return the call that showed a layer, in single precision or better: `layer_of` undone."""
+    heads = [layer.head(number, head) for head in range(len(layer.q))]
+    sharing = heads[:: len(heads) // len(layer.k)]  # one for each of the keys
+    tensors = [h.q for h in heads], [h.k for h in sharing], [h.v for h in sharing]
+    query, key, value = (torch.stack(one)[None] for one in tensors)
+    bias = None
+    if layer.bias is not None:
+        place, middle = layer.mask.positions, (layer.bias.shape[1] - 1) // 2
+        apart = place[None, :] - place[:, None] + middle
+        bias = torch.stack([h.bias[apart] for h in heads if h.bias is not None])[None]
+    return Call(number, query, key, value, layer.mask, layer.scale, layer.softcap, bias)
+
+
 def distance_bias(position_bias: Tensor) -> Tensor:
     """Compress a (1, H, n, n) position bias that depends on j - i only to (H, 2n-1)."""
     matrix = position_bias[0].cpu()

@@ -6,7 +6,7 @@ a prediction adds up and what a plan chooses from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from attnlimit.models.capture.dense import call_products, call_scores, grouped
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call
 from attnlimit.models.output.first_order import Scatter, scatter
-from attnlimit.models.output.probes import Probed, probe
+from attnlimit.models.output.probes import Probed, Reduce, probe
 from attnlimit.models.output.target import Target
 from attnlimit.models.output.thresholds import threshold_sums
 from attnlimit.models.output.yardstick import Yardstick
@@ -70,8 +70,23 @@ def head_errors(
 
     `bytes_too` counts the bytes that each moves.
     """
+
+    def passes(reduce: Reduce) -> Probed:
+        return probe(network, encoded, target, probes, seed, reduce)
+
+    return summed_errors(passes, tables, probes, bytes_too=bytes_too)
+
+
+def summed_errors(
+    passes: Callable[[Reduce], Probed],
+    tables: Sequence[Table],
+    probes: int,
+    *,
+    bytes_too: bool = False,
+) -> HeadErrors:
+    """Variance and bias of every head along the gradients that `passes` hands on."""
     sums = _Sums(tables, probes, bytes_too)
-    probed = probe(network, encoded, target, probes, seed, sums.add)
+    probed = passes(sums.add)
     return HeadErrors(
         sums.variance,
         sums.bias,

@@ -7,7 +7,7 @@ head.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,6 @@ import torch
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.encode import Encoded, encode, unwrap
 from attnlimit.models.output.allocate import (
     PER,
     Choice,
@@ -27,21 +26,19 @@ from attnlimit.models.output.allocate import (
     interpolated,
 )
 from attnlimit.models.output.allowed import distance_allowed
-from attnlimit.models.output.bias import bias_distance, is_biased
+from attnlimit.models.output.bias import is_biased
 from attnlimit.models.output.family import family_of, size_grids, sized_like
-from attnlimit.models.output.heads import HeadErrors, head_errors
+from attnlimit.models.output.ground import Ground, ground_of
+from attnlimit.models.output.heads import HeadErrors
 from attnlimit.models.output.margin import held_below, next_factor
 from attnlimit.models.output.planned import COSTS, OutputPlan
-from attnlimit.models.output.target import Target, choose_target
-from attnlimit.models.spend.assign import Table, shape_of
-from attnlimit.models.spend.outputs import predicts_tokens, run
-from attnlimit.models.spend.spend import spend
+from attnlimit.models.spend.assign import Table
 from attnlimit.samplers import Sampler
 
 
 def plan_output(
     model: Any,
-    texts: Any,
+    texts: Any = None,
     *,
     kl: float | None = None,
     perplexity: float | None = None,
@@ -49,16 +46,18 @@ def plan_output(
     scheme: str | Sampler = "threshold",
     per: str = "model",
     cost: str = "read",
-    probes: int = 4,
+    probes: int | None = None,
     margin: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     truncate: bool = False,
 ) -> OutputPlan:
     """Plan which keys to read so that a model's output stays within a target.
 
     Parameters
     ----------
-    model : LoadedModel or transformers model
+    model : LoadedModel, transformers model, or captures
+        A capture, or a list of them, that keeps the output's gradients (`capture(...,
+        probes=4)`) stands for the model and its text; nothing is run then.
     texts : a text or a list of them
         Strings, token ids or ready inputs, such as the model will read.
     kl, perplexity, cosine : float
@@ -75,8 +74,8 @@ def plan_output(
         proxies that a token moves, with what heads that share keys read once counted once; or the
         keys that must be stored, for families that forget (`sinks-recent`). With the last two,
         heads that share keys have one size.
-    probes : int
-        Backward passes for each text.
+    probes : int, optional
+        Backward passes for each text, 4 by default; captures have theirs, and their seed.
     margin : float, optional
         Factor kept between the predicted mean and the target. By default the spread between the
         texts decides, so that nine texts of ten keep the target; one text has no spread, and the
@@ -108,9 +107,9 @@ def plan_targets(
     scheme: str | Sampler = "threshold",
     per: str = "model",
     cost: str = "read",
-    probes: int = 4,
+    probes: int | None = None,
     margin: float | None = None,
-    seed: int = 0,
+    seed: int | None = None,
     truncate: bool = False,
     sensitive: Sequence[float] = (),
     progress: Callable[[int, int], None] | None = None,
@@ -121,32 +120,28 @@ def plan_targets(
     `allowed` are KL divergences if `output` is "kl", 1 - cosine of the embedding if "cosine".
     `progress(done, total)` is called after each text.
     """
-    network, _ = unwrap(model)
-    target = choose_target(network, output)
     family = family_of(scheme)
     checks.one_of(per, PER, "per")
     checks.one_of(cost, COSTS, "cost")
-    if cost == "stored":
-        _check_forgets(network, family)
     kept_back = None if margin is None else checks.positive(margin, "margin")
-    count = checks.count(probes, "probes", smallest=2)
-    root = checks.count(seed, "seed", smallest=0)
-    encoded = [encode(model, text, truncate=truncate) for text in _listed(texts)]
-    sizes, fine = size_grids(family, min(len(one.positions) for one in encoded))
+    ground = ground_of(model, texts, output, probes, seed, truncate)
+    if cost == "stored":
+        _check_forgets(ground, family)
+    sizes, fine = size_grids(family, min(ground.tokens))
     options: list[Sampler | None] = [sized_like(family, size) for size in fine]
-    shape = shape_of(network)
-    coarse = [_table(np.zeros(shape, dtype=np.int64), [sized_like(family, size)]) for size in sizes]
+    nothing = np.zeros(ground.shape, dtype=np.int64)
+    coarse = [_table(nothing, [sized_like(family, size)]) for size in sizes]
     biased = is_biased(coarse[0])
+    if biased:
+        ground.check_biased(family)
     found: list[HeadErrors] = []
     tables: list[Sized] = []
-    for index, one in enumerate(encoded):
-        errors = head_errors(
-            network, one, coarse, target, count, root + index, bytes_too=cost == "bytes"
-        )
+    for text in range(len(ground.tokens)):
+        errors = ground.errors(text, coarse, bytes_too=cost == "bytes")
         tables.append(interpolated(errors, sizes, fine))
         found.append(errors if biased else _without_output(errors))
         if progress is not None:
-            progress(index + 1, len(encoded))
+            progress(text + 1, len(ground.tokens))
 
     options.append(None)
 
@@ -158,25 +153,23 @@ def plan_targets(
         def choose() -> Choice:
             if per == "model":
                 return cheapest_common(tables, enough)
-            return allocate(tables, _together(network, per, cost), enough)
+            return allocate(tables, _together(ground, per, cost), enough)
 
         choice = choose()
         if biased:
             for _ in range(3):
-                tables = _corrected(network, encoded, target, found, tables, choice, options)
+                tables = _corrected(ground, found, tables, choice, options)
                 choice = choose()
-        made = _planned(
-            model, goal, family, (per, cost), choice, options, tables, found, encoded, count
-        )
+        made = _planned(ground, goal, family, (per, cost), choice, options, tables, found)
         if goal[1] not in sensitive:
             return made
-        return replace(made, sensitivity=_sensitivity(model, made, encoded, root))
+        return replace(made, sensitivity=_sensitivity(ground, made))
 
     return [plan((output, distance), tables) for distance in allowed]
 
 
 def _planned(
-    model: Any,
+    ground: Ground,
     goal: tuple[str, float],
     family: Sampler,
     words: tuple[str, str],
@@ -184,8 +177,6 @@ def _planned(
     options: Sequence[Sampler | None],
     tables: Sequence[Sized],
     found: Sequence[HeadErrors],
-    encoded: Sequence[Encoded],
-    probes: int,
 ) -> OutputPlan:
     by_probe = np.array([text.by_probe(choice) for text in tables])
     values = by_probe.mean(1)
@@ -201,7 +192,7 @@ def _planned(
         measure={"kl": "kl", "cosine": "cosine_loss"}[goal[0]],
         target=goal[1],
         predicted=float(values.mean()),
-        stderr=float(np.sqrt((by_probe.var(1, ddof=1) / probes).sum()) / len(values)),
+        stderr=float(np.sqrt((by_probe.var(1, ddof=1) / ground.probes).sum()) / len(values)),
         next_text=float(values.mean() * next_factor(values)),
         mean_keys=float(np.mean([text.mean_keys(choice) for text in tables])),
         mean_visible=float(np.mean(visible)),
@@ -210,10 +201,10 @@ def _planned(
         price=price,
         dense_price=dense_price,
         scheme=type(family).__name__,
-        tokens=tuple(len(one.positions) for one in encoded),
-        probes=probes,
-        model=str(encoded[0].source.get("model", type(model).__name__)),
-        weights=str(encoded[0].source.get("weights", "")),
+        tokens=ground.tokens,
+        probes=ground.probes,
+        model=ground.name,
+        weights=ground.weights,
         trusted=bool(values.mean() <= found[0].probed.limit),
         heads=tuple(
             tuple(options[index] for index in row)
@@ -225,19 +216,18 @@ def _planned(
     )  # fmt: skip
 
 
-def _together(network: Any, per: str, cost: str) -> int:
+def _together(ground: Ground, per: str, cost: str) -> int:
     """Heads of a layer that have one size."""
-    heads = shape_of(network)[1]
+    heads = ground.shape[1]
     if per == "layer":
         return heads
-    shared = getattr(network.config, "num_key_value_heads", None) or heads
-    return 1 if cost == "read" else heads // int(shared)
+    return 1 if cost == "read" else heads // ground.groups
 
 
-def _check_forgets(network: Any, family: Sampler) -> None:
-    if not predicts_tokens(network):
+def _check_forgets(ground: Ground, family: Sampler) -> None:
+    if not ground.predicts:
         raise BadInput(
-            f"{type(network).__name__} asks all its queries at once, so every key must be there: "
+            f"{ground.name} asks all its queries at once, so every key must be there: "
             'a plan for what is stored (cost="stored") is for causal models.'
         )
     if not family.forgets:
@@ -247,9 +237,7 @@ def _check_forgets(network: Any, family: Sampler) -> None:
         )
 
 
-def _sensitivity(
-    model: Any, plan: OutputPlan, encoded: Sequence[Encoded], seed: int
-) -> Array | None:
+def _sensitivity(ground: Ground, plan: OutputPlan) -> Array | None:
     """Nats that the next token loses for a squared error of each head, as they are seen to err.
 
     None where errors cannot be seen from the keys that are read.
@@ -257,24 +245,8 @@ def _sensitivity(
     samplers = plan.samplers().values()
     if plan.measure != "kl" or any(s.draws != "independent" or not s.weighted for s in samplers):
         return None
-    squares = np.zeros(plan.keys.shape)
-    network, _ = unwrap(model)
-    for one in encoded:
-        with torch.no_grad(), spend(model, plan, seed=seed) as spent:
-            run(network, one)
-        squares += spent.mean_squares() / len(encoded)
+    squares = ground.seen_squares([list(row) for row in plan.heads])
     return np.asarray(plan.contributions / np.maximum(squares, 1e-30) * (squares > 0))
-
-
-def _listed(texts: Any) -> list[Any]:
-    """Several texts, or one."""
-    one = isinstance(texts, (str, Mapping, torch.Tensor)) or (
-        isinstance(texts, Sequence) and len(texts) > 0 and isinstance(texts[0], (int, np.integer))
-    )
-    listed = [texts] if one else list(texts)
-    if not listed:
-        raise BadInput("There are no texts to plan on; give at least one.")
-    return listed
 
 
 def _table(choice: Choice, options: Sequence[Sampler | None]) -> Table:
@@ -287,9 +259,7 @@ def _without_output(errors: HeadErrors) -> HeadErrors:
 
 
 def _corrected(
-    network: Any,
-    encoded: Sequence[Encoded],
-    target: Target,
+    ground: Ground,
     found: Sequence[HeadErrors],
     tables: Sequence[Sized],
     choice: Choice,
@@ -298,10 +268,10 @@ def _corrected(
     """Scale the squared bias that the probes see to what one pass gives at this choice."""
     layer, head = np.indices(choice.shape)
     corrected = []
-    for one, errors, table in zip(encoded, found, tables, strict=True):
+    for text, (errors, table) in enumerate(zip(found, tables, strict=True)):
         whole = table.bias[choice, layer, head].sum((0, 1))
         seen = table.scale * float((whole**2).mean())
-        exact = bias_distance(network, one, target, errors.probed.read, _table(choice, options))
+        exact = ground.bias(text, errors, _table(choice, options))
         factor = exact / seen if seen > 0 else table.bias_factor
         corrected.append(replace(table, bias_factor=factor))
     return corrected

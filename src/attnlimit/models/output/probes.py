@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -39,31 +39,46 @@ class Probed:
     read: Tensor  # what the target takes from the dense model's output
 
 
+class Receiver(Protocol):
+    """What becomes of the layers and of their gradients, as they come."""
+
+    def see(self, call: Call) -> None:
+        """Take a layer of the forward pass, in the model's own precision."""
+
+    def begin(self, probed: Probed) -> None:
+        """Know what the forward pass gave."""
+
+    def feel(self, call: Call, number: int, gradient: Tensor) -> None:
+        """Take the gradient (H, N, d_v) of one probe at a layer's outputs."""
+
+
 def probe(
     network: Any, encoded: Encoded, target: Target, probes: int, seed: int, reduce: Reduce
 ) -> Probed:
     """Run one forward pass and `probes` backward ones, and `reduce` every layer's gradients."""
+    return run_probes(network, encoded, target, probes, seed, _Grouped(probes, reduce))
+
+
+def run_probes(
+    network: Any, encoded: Encoded, target: Target, probes: int, seed: int, receiver: Receiver
+) -> Probed:
+    """Run one forward pass and `probes` backward ones; the receiver takes what comes."""
     generator = torch.Generator().manual_seed(seed)
-    gathered: dict[int, list[Tensor]] = {}
-    group = slice(0, 0)
     root = torch.zeros((), requires_grad=True)
+    number = 0
 
     def attention(call: Call) -> Tensor:
-        output = attend_dense(call) + root.to(call.query.dtype)
+        exact = call.precise()
+        output = attend_dense(exact) + root.to(exact.query.dtype)
         held = replace(
             call, query=call.query.detach(), key=call.key.detach(), value=call.value.detach()
         )
-        output.register_hook(lambda gradient: gather(held, gradient))
+        receiver.see(held)
+        output.register_hook(lambda gradient: receiver.feel(held, number, gradient[0].detach()))
         return output
 
-    def gather(call: Call, gradient: Tensor) -> None:
-        found = gathered.setdefault(call.layer, [])
-        found.append(gradient[0].detach())
-        if len(found) == group.stop - group.start:
-            reduce(call, torch.stack(gathered.pop(call.layer)), group)
-
     with _frozen(network), torch.inference_mode(False), torch.enable_grad():
-        with attention_as(network, attention) as session:
+        with attention_as(network, attention, precise=False) as session:
             outputs = run(network, encoded)
         check_calls(network, session.calls)
         read = target.read(outputs)
@@ -74,11 +89,40 @@ def probe(
             )
         if not torch.isfinite(read).all():
             raise BadInput("The model's output contains NaN or infinite numbers on this text.")
+        size = target.scale(read), target.limit(read)
+        found = Probed(*size, len(outputs.hidden), read.detach())
+        receiver.begin(found)
         for number, scalar in enumerate(target.probes(read, probes, generator)):
-            if number % GROUP == 0:
-                group = slice(number, min(number + GROUP, probes))
             torch.autograd.grad(scalar, root, retain_graph=number + 1 < probes)
-    return Probed(target.scale(read), target.limit(read), len(outputs.hidden), read.detach())
+    return found
+
+
+class _Grouped:
+    """Hands on the gradients of a group of probes at a layer, when the last has reached it."""
+
+    def __init__(self, probes: int, reduce: Reduce) -> None:
+        self.groups, self.reduce = list(groups_of(probes)), reduce
+        self.gathered: dict[int, list[Tensor]] = {}
+
+    def see(self, call: Call) -> None:
+        """Wait for its gradients."""
+
+    def begin(self, probed: Probed) -> None:
+        """Wait for the first gradients."""
+
+    def feel(self, call: Call, number: int, gradient: Tensor) -> None:
+        """Keep a gradient, until its group is whole."""
+        group = self.groups[number // GROUP]
+        found = self.gathered.setdefault(call.layer, [])
+        found.append(gradient)
+        if number + 1 == group.stop:
+            self.reduce(call.settled(), torch.stack(self.gathered.pop(call.layer)), group)
+
+
+def groups_of(probes: int) -> Iterator[slice]:
+    """Probes whose gradients are held, and summed over, together."""
+    for start in range(0, probes, GROUP):
+        yield slice(start, min(start + GROUP, probes))
 
 
 @contextmanager

@@ -10,10 +10,12 @@ from typing import Any
 
 from attnlimit.errors import BadInput
 from attnlimit.files import Damaged, read_json, write_atomically
+from attnlimit.models.capture.captured import Probes
 
 SCHEMA = "attnlimit.capture/1"
 NAME = "capture.json"
 FILE = re.compile(r"layer-\d{4,6}\.safetensors")
+OUTPUTS = ("kl", "cosine")
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -42,6 +44,7 @@ class Manifest:
     wanted: tuple[int, ...]  # layers that the capture is of
     source: dict[str, Any] = field(default_factory=dict)
     layers: dict[int, LayerFile] = field(default_factory=dict)  # those that are written
+    probes: Probes | None = None  # whose gradients are in the layers' files
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -85,6 +88,8 @@ class Manifest:
 def _checked(content: dict[str, Any]) -> Manifest:
     names = {"tokens", "positions", "special", "depth", "heads", "dtype", "wanted", "source"}
     names |= {"layers", "schema"}
+    content = {"probes": None} | content  # which the first captures did not have
+    names |= {"probes"}
     if set(content) != names:
         raise ValueError(f"its fields are not those of a capture: {sorted(set(content) ^ names)}")
     size = len(_listed(content, "tokens", str))
@@ -106,7 +111,8 @@ def _checked(content: dict[str, Any]) -> Manifest:
         raise ValueError("its files are not one for each layer that it is of")
     lists = {name: tuple(content[name]) for name in ("tokens", "positions", "special", "wanted")}
     kept = {name: value for name, value in content.items() if name != "schema"}
-    return Manifest(**kept | lists | {"layers": {one.layer: one for one in layers}})
+    checked = {"layers": {one.layer: one for one in layers}, "probes": _probes(content["probes"])}
+    return Manifest(**kept | lists | checked)
 
 
 def _listed(content: dict[str, Any], name: str, kind: type) -> list[Any]:
@@ -114,6 +120,17 @@ def _listed(content: dict[str, Any], name: str, kind: type) -> list[Any]:
     if not isinstance(found, list) or not all(type(one) is kind for one in found):
         raise ValueError(f"{name} is not a list of {kind.__name__}")
     return found
+
+
+def _probes(entry: Any) -> Probes | None:
+    if entry is None:
+        return None
+    kinds = {"output": str, "count": int, "seed": int}
+    if not isinstance(entry, dict) or {name: type(one) for name, one in entry.items()} != kinds:
+        raise ValueError("its probes are not an output, a count and a seed")
+    if entry["output"] not in OUTPUTS or not 1 <= entry["count"] <= 1 << 16 or entry["seed"] < 0:
+        raise ValueError(f"its probes are {str(entry)[:80]}")
+    return Probes(**entry)
 
 
 def _layer(entry: dict[str, Any]) -> LayerFile:

@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from attnlimit.files import Damaged
-from attnlimit.models.capture.captured import CapturedHead, CapturedLayer
+from attnlimit.models.capture.captured import CapturedHead, CapturedLayer, OutputGradients
 from attnlimit.models.capture.masks import Mask
 from attnlimit.models.load.files import file_inside
 from attnlimit.models.store.manifest import LayerFile, Manifest
 from attnlimit.models.store.tensors import Header, mapped, read_header, row_digest
-from attnlimit.models.store.write import ATTENTION
+from attnlimit.models.store.write import ATTENTION, GRADIENTS
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 
@@ -40,6 +41,16 @@ class StoredLayer(CapturedLayer):
         for name in ("q", "k", "v"):
             if not torch.isfinite(getattr(found, name)).all():
                 raise Damaged(f"{self.path} contains NaN or infinite numbers, in {name}.")
+        return found
+
+    def felt(self, probes: slice) -> Tensor:
+        """Gradients of some probes; each is held to its hash."""
+        assert self.gradients is not None
+        for row in range(*probes.indices(len(self.gradients.g))):
+            self.check("g", row)
+        found = super().felt(probes)
+        if not torch.isfinite(found).all():
+            raise Damaged(f"{self.path} contains NaN or infinite numbers, in g.")
         return found
 
     def check(self, name: str, row: int) -> None:
@@ -102,6 +113,7 @@ def _layer(path: Path, about: LayerFile, manifest: Manifest) -> StoredLayer:
         scale=scale,
         softcap=softcap,
         bias=mapped(path, places["bias"]) if "bias" in places else None,
+        gradients=_gradients(path, header),
         path=path,
         about=about,
         header=header,
@@ -134,6 +146,12 @@ def _check_shapes(header: Header, about: LayerFile, manifest: Manifest) -> None:
     if "bias" in places:
         bias = places["bias"]
         fits &= bias.dtype in FLOATS and len(bias.shape) == 2 and bias.shape[0] == heads
+    if (manifest.probes is None) == ("g" in places):
+        raise ValueError("its manifest says otherwise whether it has gradients of the output")
+    if manifest.probes is not None:
+        g = places["g"]
+        fits &= g.dtype == manifest.dtype
+        fits &= g.shape == (manifest.probes.count, heads, tokens, v.shape[2])
     if not fits:
         raise ValueError(f"its shapes are not those of {heads} heads over {tokens} tokens")
     if {name: len(rows) for name, rows in about.parts.items()} != {
@@ -150,9 +168,22 @@ def _attention(said: Any, number: int) -> tuple[tuple[bool, int | None], float, 
     )
     if type(causal) is not bool or not (window is None or (type(window) is int and window > 0)):
         raise ValueError(f"its mask is causal {causal!r}, window {window!r}")
-    for name, value in (("scale", scale), ("softcap", softcap)):
-        if value is None and name == "softcap":
-            continue
-        if type(value) is not float or not math.isfinite(value) or value <= 0:
-            raise ValueError(f"its {name} is {value!r}")
+    _check_positive({"scale": scale} | ({} if softcap is None else {"softcap": softcap}))
     return (causal, window), scale, softcap
+
+
+def _gradients(path: Path, header: Header) -> OutputGradients | None:
+    if "g" not in header.places:
+        return None
+    said = json.loads(header.metadata[GRADIENTS])
+    if not isinstance(said, dict):
+        raise ValueError("it does not say what its gradients are multiplied with")
+    factors = {name: said[name] for name in ("scale", "limit")}
+    _check_positive(factors)
+    return OutputGradients(mapped(path, header.places["g"]), **factors)
+
+
+def _check_positive(numbers: dict[str, Any]) -> None:
+    for name, value in numbers.items():
+        if type(value) is not float or not math.isfinite(value) or value <= 0:
+            raise ValueError(f"its {name} is {str(value)[:40]}")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnlimit.errors import BadInput
 from attnlimit.files import write_atomically
-from attnlimit.models.capture.captured import Captured, CapturedLayer
+from attnlimit.models.capture.captured import Captured, CapturedLayer, Probes
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.load.load import file_hash
 from attnlimit.models.store.manifest import NAME, LayerFile, Manifest, file_of
@@ -21,6 +21,8 @@ from attnlimit.models.store.tensors import NAMES, rows_of, write_header
 
 ATTENTION = "attention"
 """The key of a file's metadata that holds mask, scale and softcap, as JSON."""
+GRADIENTS = "gradients"
+"""The key that holds what the output's gradients are multiplied with, as JSON."""
 
 
 class StoreWriter:
@@ -60,7 +62,11 @@ class StoreWriter:
             "scale": layer.scale,
             "softcap": layer.softcap,
         }
-        header = write_header(tensors, {ATTENTION: json.dumps(about, allow_nan=False)})
+        metadata = {ATTENTION: json.dumps(about, allow_nan=False)}
+        if (felt := layer.gradients) is not None:
+            factors = {"scale": felt.scale, "limit": felt.limit}
+            metadata[GRADIENTS] = json.dumps(factors, allow_nan=False)
+        header = write_header(tensors, metadata)
         whole, parts = hashlib.sha256(header), {name: list[str]() for name in tensors}
         size = len(header)
 
@@ -86,6 +92,8 @@ def _tensors(layer: CapturedLayer) -> dict[str, Tensor]:
     tensors["positions"] = layer.mask.positions.to(torch.int64)[None]
     if layer.bias is not None:
         tensors["bias"] = layer.bias
+    if layer.gradients is not None:
+        tensors["g"] = layer.gradients.g
     return tensors
 
 
@@ -97,22 +105,31 @@ class LayersAsFiles:
     """Takes a model's layers as they come; the folder is begun when the first says its shape."""
 
     def __init__(
-        self, folder: str | Path, encoded: Encoded, depth: int, wanted: Sequence[int]
+        self,
+        folder: str | Path,
+        encoded: Encoded,
+        depth: int,
+        wanted: Sequence[int],
+        probes: Probes | None = None,
     ) -> None:
         self.folder, self.encoded = folder, encoded
-        self.depth, self.wanted = depth, tuple(wanted)
-        self.writer: StoreWriter | None = None
+        self.depth, self.wanted, self.probes = depth, tuple(wanted), probes
+        self._writer: StoreWriter | None = None
+
+    def begun(self, like: CapturedLayer) -> StoreWriter:
+        """Return what writes layers like this one; raise `WholeAlready` if none was missing."""
+        if self._writer is None:
+            text = self.encoded
+            places = text.tokens, text.positions, text.special
+            about = _manifest(*places, self.depth, like, self.wanted, text.source, self.probes)
+            self._writer = StoreWriter(self.folder, about)
+            if not self._writer.manifest.missing:
+                raise WholeAlready
+        return self._writer
 
     def add(self, number: int, layer: CapturedLayer) -> None:
         """Write one layer; raise `WholeAlready` if none was missing."""
-        if self.writer is None:
-            text = self.encoded
-            places = text.tokens, text.positions, text.special
-            about = _manifest(*places, self.depth, layer, self.wanted, text.source)
-            self.writer = StoreWriter(self.folder, about)
-            if not self.writer.manifest.missing:
-                raise WholeAlready
-        self.writer.add(number, layer)
+        self.begun(layer).add(number, layer)
 
 
 def save(capture: Captured, folder: str | Path) -> Path:
@@ -123,7 +140,7 @@ def save(capture: Captured, folder: str | Path) -> Path:
     """
     places = capture.tokens, capture.positions, capture.special
     first, wanted = next(iter(capture.layers.values())), tuple(sorted(capture.layers))
-    about = _manifest(*places, capture.depth, first, wanted, capture.source)
+    about = _manifest(*places, capture.depth, first, wanted, capture.source, capture.probes)
     writer = StoreWriter(folder, about)
     for number, layer in capture.layers.items():
         writer.add(number, layer)
@@ -138,6 +155,7 @@ def _manifest(
     like: CapturedLayer,
     wanted: tuple[int, ...],
     source: dict[str, Any],
+    probes: Probes | None,
 ) -> Manifest:
     return Manifest(
         tokens=tokens,
@@ -148,4 +166,5 @@ def _manifest(
         dtype=NAMES[like.q.dtype],
         wanted=wanted,
         source=json.loads(json.dumps(source)),  # as it will be read back
+        probes=probes,
     )
