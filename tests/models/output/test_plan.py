@@ -11,7 +11,7 @@ import torch
 pytest.importorskip("transformers")
 
 import attnlimit as al
-from attnlimit.models import OutputPlan, output_error, plan_output, spend, try_samplers
+from attnlimit.models import OutputPlan, capture, output_error, plan_output, spend, try_samplers
 from attnlimit.models.output.allocate import Sized, allocate, cheapest_common
 
 IDS = torch.randint(0, 99, (60,), generator=torch.Generator().manual_seed(2))
@@ -188,13 +188,35 @@ def test_a_plan_for_storage_needs_a_family_that_forgets(causal, encoder):
         plan_output(encoder, IDS, cosine=0.99, **forgets)
 
 
-def test_a_plan_of_the_first_schema_is_still_read(plans, tmp_path):
+def test_keys_that_heads_share_are_counted_once(causal, plans):
+    plan = plan_output(causal, IDS, kl=0.01, scheme="top-k:4", probes=2)
+    captured = capture(causal, IDS)
+    sees = torch.ones(60, 60).tril() > 0
+    for group in (0, 1):
+        union = torch.zeros(60, 60, dtype=torch.bool)
+        for head in (2 * group, 2 * group + 1):
+            one = captured[0, head]
+            scores = torch.as_tensor(one.q @ one.k.T).masked_fill(~sees, -torch.inf)
+            best = scores.topk(plan.heads[0][head].k, dim=-1).indices
+            union |= torch.zeros_like(union).scatter(1, best, True) & sees
+        assert plan.kv_keys[0, group] == pytest.approx(float(union.sum(1).float().mean()))
+    shared, alone = plans["head"].kv_keys, plans["head"].keys.reshape(3, 2, 2)
+    assert (shared >= 0.97 * alone.max(-1)).all()  # one draw against what is expected
+    assert (shared <= 1.03 * alone.sum(-1)).all()
+
+
+@pytest.mark.parametrize(
+    ("number", "later"),
+    [(1, ["cost", "price", "dense_price", "sensitivity", "kv_keys"]), (2, ["kv_keys"])],
+)
+def test_a_plan_of_an_older_schema_is_still_read(plans, tmp_path, number, later):
     path = plans["model"].write(tmp_path / "plan.json")
-    content = json.loads(path.read_text()) | {"schema": "attnlimit.output-plan/1"}
-    for later in ("cost", "price", "dense_price", "sensitivity"):
-        del content[later]
+    content = json.loads(path.read_text()) | {"schema": f"attnlimit.output-plan/{number}"}
+    for name in later:
+        del content[name]
     path.write_text(json.dumps(content))
     old = OutputPlan.read(path)
     assert old.samplers() == plans["model"].samplers()
-    assert (old.cost, old.sensitivity) == ("read", None)
+    assert (old.cost, old.kv_keys) == ("read", None)
+    assert (old.sensitivity is None) == (number == 1)
     assert str(old) == str(plans["model"])

@@ -1,13 +1,14 @@
 """What share of the keys does each head of a plan keep, and each key-value head of its cache?
 
-Query heads that share keys keep the union of what each keeps. A plan knows how many keys each
-head keeps, not which, so the union is the expected one if heads choose independently,
+Query heads that share keys keep the union of what each keeps. A plan for a model's output counted
+it when it was made. Another plan knows how many keys each head keeps, not which, so the union is
+the expected one if heads choose independently,
 
     1 - (1 - a) prod_h (1 - s_h),
 
 with s_h the shares of heads whose keys may be any, and a the largest share of those that keep the
 first and the most recent keys: of these, each holds the smaller. It is at least the largest of the
-shares and at most their sum.
+shares and at most their sum; heads that like the same keys need less.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Needs:
     local: Array | None  # (L, H) first and recent tokens that are enough, inf if none; or not known
     terms: Terms | None  # of a plan for every head's own error
     groups: int | None  # key-value heads in a layer, if that is known
+    together: Array | None  # (L, G) share of the keys that some head of a group reads, if counted
     causal: bool  # whether queries come one after another, so that there is a cache
 
     @property
@@ -62,8 +64,11 @@ class Needs:
         return self.groups
 
     def shares(self) -> Array:
-        """Share of the cache that each key-value head keeps, (L, G): the expected union."""
-        apart = (len(self.kept), self.key_value_heads(), -1)
+        """Share of the cache that each key-value head keeps, (L, G): the union, or an estimate."""
+        groups = self.key_value_heads()
+        if self.together is not None:
+            return self.together
+        apart = (len(self.kept), groups, -1)
         kept, nested = self.kept.reshape(apart), self.nested.reshape(apart)
         together = np.where(nested, kept, 0.0).max(-1)
         missed = np.where(nested, 1.0, 1.0 - kept).prod(-1)
@@ -103,7 +108,16 @@ def needs_of(plan: OutputPlan | Plan, kv_heads: int | None = None) -> Needs:
     return found
 
 
+def _same(given: int | None, known: int) -> int:
+    if given is not None and given != known:
+        raise BadInput(f"The plan's model has {known} key-value heads, not {given}.")
+    return known
+
+
 def _of_output(plan: OutputPlan, groups: int | None) -> Needs:
+    together = None if plan.kv_keys is None else np.clip(plan.kv_keys / plan.mean_visible, 0.0, 1.0)
+    if together is not None:
+        groups = _same(groups, together.shape[1])
     kept = np.clip(plan.keys / plan.mean_visible, 0.0, 1.0)
     kept[[[sampler is None for sampler in row] for row in plan.heads]] = 1.0
     return Needs(
@@ -115,13 +129,12 @@ def _of_output(plan: OutputPlan, groups: int | None) -> Needs:
         local=None,
         terms=None,
         groups=groups,
+        together=together,
         causal=plan.measure == "kl",
     )
 
 
 def _of_budgets(plan: Plan, groups: int | None) -> Needs:
-    if groups is not None and groups != plan.groups:
-        raise BadInput(f"The plan's model has {plan.groups} key-value heads, not {groups}.")
     heads = sorted(plan.heads, key=lambda one: (one.layer, one.head))
     layers, width = heads[-1].layer + 1, heads[-1].head + 1
     depth = plan.source.get("layers", layers)
@@ -145,6 +158,7 @@ def _of_budgets(plan: Plan, groups: int | None) -> Needs:
         samplers=tuple(tuple(samplers[row * width : (row + 1) * width]) for row in range(layers)),
         local=np.array(local, dtype=float).reshape(shape),
         terms=plan.terms,
-        groups=plan.groups,
+        groups=_same(groups, plan.groups),
+        together=None,
         causal=not any(one.full for one in heads),
     )

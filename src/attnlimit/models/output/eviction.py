@@ -29,7 +29,6 @@ from attnlimit.models.spend.evict.chances import systematic
 from attnlimit.models.spend.evict.rule import Eviction
 from attnlimit.models.spend.evict.turn import turn_of
 from attnlimit.models.spend.evict.watched import Queries, Watched
-from attnlimit.models.spend.outputs import Outputs
 from attnlimit.result import Result
 
 STARTS = 32
@@ -72,29 +71,20 @@ class EvictionError(Result):
         )
 
 
-class _After(NextToken):
-    """KL of the next token, over the tokens after a prompt."""
-
-    def __init__(self, prompt: int) -> None:
-        self.prompt = prompt
-
-    def read(self, outputs: Outputs) -> Tensor:
-        assert outputs.logits is not None
-        return torch.log_softmax(outputs.logits[self.prompt :], -1)
-
-
 def eviction_errors(
     model: Any,
     text: Any,
     rules: Mapping[str, Eviction],
     *,
     prompt: int | None = None,
+    first: int | None = None,
     probes: int = 4,
     seed: int = 0,
 ) -> dict[str, EvictionError]:
     """Predict the KL after a cut, without cutting; see `eviction_error`.
 
-    All rules share one pass and the same probes.
+    All rules share one pass and the same probes. The KL is of the tokens from `first` on, by
+    default all after the prompt.
     """
     network, _ = unwrap(model)
     if not isinstance(rules, Mapping) or not rules:
@@ -111,6 +101,9 @@ def eviction_errors(
     size = tokens // 2 if prompt is None else checks.count(prompt, "prompt", smallest=2)
     if not 2 <= size < tokens:
         raise BadInput(f"The text has {tokens} tokens; the prompt must be shorter, got {size}.")
+    asked = size if first is None else checks.count(first, "first", smallest=size)
+    if asked >= tokens:
+        raise BadInput(f"The text has {tokens} tokens; first must be below that, got {asked}.")
     effects: dict[int, list[Tensor]] = {}
     weights: dict[str, dict[int, Tensor]] = {name: {} for name in rules}
     turn = turn_of(network)
@@ -121,7 +114,7 @@ def eviction_errors(
             for name, rule in rules.items():
                 weights[name][call.layer] = rule.importance(_prompt(call, size, rule, turn))
 
-    target = _After(size)
+    target = NextToken(asked)
     times = checks.count(probes, "probes")
     probed = probe(network, encoded, target, times, checks.count(seed, "seed", smallest=0), reduce)
     layers = sorted(effects)
@@ -137,7 +130,7 @@ def eviction_errors(
         results[name] = EvictionError(
             rule=name,
             prompt=size,
-            after=tokens - size,
+            after=tokens - asked,
             kl=kl,
             stderr=float(by_probe.std(ddof=1) / np.sqrt(times)) if times > 1 else float("nan"),
             trusted=kl <= probed.limit and _draws(chance),

@@ -61,22 +61,24 @@ class Ground(ABC):
     def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
         """Show every layer of one text, as the dense model has it."""
 
-    def seen_squares(self, table: Table) -> Array:
-        """Squared errors (layers, heads) as they are seen from drawn keys, mean over the texts.
+    def seen(self, table: Table) -> tuple[Array, Array]:
+        """What one draw shows, mean over the texts; queries and keys are the dense model's.
 
-        Queries and keys are the dense model's.
+        Squared errors (layers, heads) as they are seen from drawn keys, and the keys that the heads
+        of a group read together (layers, KV heads).
         """
 
         def look(call: Call, spent: Spent) -> None:
             chance = np.random.SeedSequence([self.seed, 0, call.layer])
             attend_sampled(call, table[call.layer], generator_of(chance), spent)
 
-        squares = np.zeros(self.shape)
+        squares, shared = np.zeros(self.shape), np.zeros((self.shape[0], self.groups))
         for text in range(len(self.tokens)):
             spent = Spent()
             self.each_layer(text, partial(look, spent=spent))
             squares += spent.mean_squares() / len(self.tokens)
-        return squares
+            shared += spent.mean_shared() / len(self.tokens)
+        return squares, shared
 
 
 class ModelOnTexts(Ground):

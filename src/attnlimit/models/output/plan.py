@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from attnlimit import checks
-from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.output.allocate import (
     PER,
@@ -116,7 +115,8 @@ def plan_targets(
 ) -> list[OutputPlan]:
     """Plan for several targets from the same probes; see `plan_output`.
 
-    For targets that are `sensitive`, a run says how the error can be seen while it is spent.
+    For targets that are `sensitive`, a run says how the error can be seen while it is spent, and
+    how many keys the query heads that share a cache read together.
     `allowed` are KL divergences if `output` is "kl", 1 - cosine of the embedding if "cosine".
     `progress(done, total)` is called after each text.
     """
@@ -163,7 +163,7 @@ def plan_targets(
         made = _planned(ground, goal, family, (per, cost), choice, options, tables, found)
         if goal[1] not in sensitive:
             return made
-        return replace(made, sensitivity=_sensitivity(ground, made))
+        return _as_run(ground, made)
 
     return [plan((output, distance), tables) for distance in allowed]
 
@@ -213,6 +213,7 @@ def _planned(
         contributions=np.mean([text.at(text.shares(), choice) for text in tables], axis=0),
         keys=np.mean([text.at(text.keys, choice) for text in tables], axis=0),
         sensitivity=None,
+        kv_keys=None,
     )  # fmt: skip
 
 
@@ -237,16 +238,19 @@ def _check_forgets(ground: Ground, family: Sampler) -> None:
         )
 
 
-def _sensitivity(ground: Ground, plan: OutputPlan) -> Array | None:
-    """Nats that the next token loses for a squared error of each head, as they are seen to err.
+def _as_run(ground: Ground, plan: OutputPlan) -> OutputPlan:
+    """Return the plan with what only a draw of it shows.
 
-    None where errors cannot be seen from the keys that are read.
+    Nats that the next token loses for a squared error of each head, as they are seen to err, where
+    errors can be seen from the keys that are read; and the keys of each key-value head that some
+    query head of its group reads.
     """
-    samplers = plan.samplers().values()
-    if plan.measure != "kl" or any(s.draws != "independent" or not s.weighted for s in samplers):
-        return None
-    squares = ground.seen_squares([list(row) for row in plan.heads])
-    return np.asarray(plan.contributions / np.maximum(squares, 1e-30) * (squares > 0))
+    if plan.measure != "kl":
+        return plan
+    squares, shared = ground.seen([list(row) for row in plan.heads])
+    shown = all(s.draws == "independent" and s.weighted for s in plan.samplers().values())
+    felt = plan.contributions / np.maximum(squares, 1e-30) * (squares > 0)
+    return replace(plan, sensitivity=felt if shown else None, kv_keys=shared)
 
 
 def _table(choice: Choice, options: Sequence[Sampler | None]) -> Table:

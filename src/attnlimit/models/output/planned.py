@@ -18,8 +18,8 @@ from attnlimit.result import Pictured, Result
 from attnlimit.samplers import Sampler, Threshold
 from attnlimit.samplers.spec import parse_sampler, sampler_spec
 
-SCHEMA = "attnlimit.output-plan/2"
-FIRST_SCHEMA = "attnlimit.output-plan/1"
+SCHEMA = "attnlimit.output-plan/3"
+OLD_SCHEMAS = ("attnlimit.output-plan/1", "attnlimit.output-plan/2")
 COSTS = ("read", "bytes", "stored")
 WORDS = {"kl": "KL", "cosine_loss": "1 - cosine"}
 UNITS = {"kl": " nats", "cosine_loss": ""}
@@ -50,6 +50,7 @@ class OutputPlan(Result, Pictured):
     price: float  # keys of a head read or stored for a query, or bytes that a token moves
     dense_price: float  # the same for dense attention
     sensitivity: Array | None  # (layers, heads) nats a token for a squared error; KL plans
+    kv_keys: Array | None  # (layers, KV heads) that a query of some head of the group reads
 
     def samplers(self) -> dict[tuple[int, int], Sampler]:
         """Samplers by (layer, head); heads that are not named read all keys."""
@@ -129,7 +130,7 @@ class OutputPlan(Result, Pictured):
             "samplers": specs,
             "contributions": self.contributions.tolist(),
             "keys": self.keys.tolist(),
-            "sensitivity": None if self.sensitivity is None else self.sensitivity.tolist(),
+            **{name: _listed(getattr(self, name)) for name in _PERHAPS},
         }
 
     def write(self, path: str | Path) -> Path:
@@ -142,12 +143,10 @@ class OutputPlan(Result, Pictured):
     def read(cls, path: str | Path) -> OutputPlan:
         """Read a plan that `write` wrote; anything else is refused."""
         content = read_json(Path(path))
-        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, FIRST_SCHEMA):
+        if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, *OLD_SCHEMAS):
             raise BadInput(f"{path} is not a plan of schema {SCHEMA}; make it with plan_output.")
         try:
-            if content["schema"] == FIRST_SCHEMA:
-                content = _from_first(content)
-            return cls(**_checked(content))
+            return cls(**_checked(_renewed(content)))
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(f"{path} is damaged: {error}.") from None
 
@@ -159,18 +158,28 @@ _NUMBERS = dict.fromkeys(
     ),
     float,
 )  # fmt: skip
+_PERHAPS = ("sensitivity", "kv_keys")
 _TEXTS = dict.fromkeys(("measure", "per", "cost", "scheme", "model", "weights"), str)
 
 
-def _from_first(content: dict[str, Any]) -> dict[str, Any]:
-    """A plan of the first schema, which knew one cost and nothing of running errors."""
-    read = {"price": content.get("mean_keys"), "dense_price": content.get("mean_visible")}
-    return {**content, "cost": "read", **read, "sensitivity": None}
+def _renewed(content: dict[str, Any]) -> dict[str, Any]:
+    """A plan of an older schema as one of this: the first two knew nothing of shared keys.
+
+    The first knew one cost, and nothing of errors while they are made.
+    """
+    if content["schema"] == OLD_SCHEMAS[0]:
+        read = {"price": content.get("mean_keys"), "dense_price": content.get("mean_visible")}
+        content = {**content, "cost": "read", **read, "sensitivity": None}
+    return content if content["schema"] == SCHEMA else {**content, "kv_keys": None}
+
+
+def _listed(table: Array | None) -> list[Any] | None:
+    return None if table is None else table.tolist()
 
 
 def _checked(content: dict[str, Any]) -> dict[str, Any]:
     known = {*_NUMBERS, *_TEXTS, "schema", "probes", "trusted", "tokens", "samplers"}
-    known |= {"contributions", "keys", "sensitivity"}
+    known |= {"contributions", "keys", *_PERHAPS}
     if set(content) != known:
         odd = sorted(set(content) ^ known)
         raise ValueError(f"it has other fields than a plan: {', '.join(odd)}")
@@ -190,11 +199,15 @@ def _checked(content: dict[str, Any]) -> dict[str, Any]:
         for row in content["samplers"]
     )
     shape = (len(heads), len(heads[0]) if heads else 0)
-    names = ["contributions", "keys", *(["sensitivity"] if content["sensitivity"] else [])]
+    names = ["contributions", "keys", *(name for name in _PERHAPS if content[name])]
     tables = {name: np.array(content[name], dtype=float) for name in names}
     if 0 in shape or any(len(row) != shape[1] for row in heads):
         raise ValueError("its samplers are not a table of layers and heads")
-    if any(table.shape != shape for table in tables.values()):
+    if any(table.shape != shape for name, table in tables.items() if name != "kv_keys"):
         raise ValueError("its tables do not have the shape of its samplers")
+    shared = tables.get("kv_keys", np.zeros((shape[0], 1)))
+    if shared.ndim != 2 or len(shared) != shape[0] or not shared.size or shape[1] % shared.shape[1]:
+        raise ValueError("its kv_keys are not a table of layers and key-value heads")
     kept = {name: content[name] for name in (*_NUMBERS, *_TEXTS, "probes", "trusted")}
-    return {"sensitivity": None, **kept, "tokens": tuple(tokens), "heads": heads, **tables}
+    unknown = dict.fromkeys(_PERHAPS)
+    return {**unknown, **kept, "tokens": tuple(tokens), "heads": heads, **tables}

@@ -18,9 +18,6 @@ from torch import Tensor
 from attnlimit.errors import BadInput
 from attnlimit.models.spend.outputs import Outputs, predicts_tokens
 
-Output: TypeAlias = str | Callable[[Outputs], Tensor] | None
-
-
 class Target(ABC):
     """A distance between the outputs of the dense model and of a thinned one."""
 
@@ -47,15 +44,17 @@ class Target(ABC):
         """Distance beyond which the second order is not to be trusted."""
 
 
+@dataclass(frozen=True)
 class NextToken(Target):
-    """Mean KL divergence of the next token, dense from thinned, in nats."""
+    """Mean KL divergence of the next token, dense from thinned, in nats; from `first` on."""
 
+    first: int = 0
     name = "kl"
 
     def read(self, outputs: Outputs) -> Tensor:
-        """Logarithms of the chances, (N, vocabulary)."""
+        """Logarithms of the chances, (N - first, vocabulary)."""
         assert outputs.logits is not None
-        return torch.log_softmax(outputs.logits, -1)
+        return torch.log_softmax(outputs.logits[self.first :], -1)
 
     def probes(self, read: Tensor, count: int, generator: torch.Generator) -> Iterator[Tensor]:
         """Log likelihoods of tokens drawn from the model itself: their gradients are Fisher's."""
@@ -140,9 +139,14 @@ class Function(Target):
         return 0.02 * float(read.detach().square().sum())
 
 
+Output: TypeAlias = str | Target | Callable[[Outputs], Tensor] | None
+
+
 def choose_target(network: Any, output: Output) -> Target:
-    """Return the target that `output` names; by default what the model is for."""
+    """Return the target that `output` names or is; by default what the model is for."""
     causal = predicts_tokens(network)
+    if isinstance(output, Target):
+        return output
     if callable(output):
         return Function(output)
     chosen = output if output is not None else ("kl" if causal else "cosine")

@@ -186,8 +186,9 @@ def attend_sampled(
         step.nats += float(nats.double().sum())
         whole = output.square().sum(-1).clamp_min(torch.finfo(output.dtype).tiny)
         step.relative += float((squares / whole).double().sum())
-        for head, square in enumerate(squares.double().sum(-1).tolist()):
-            spent.squares[call.layer, head] = spent.squares.get((call.layer, head), 0.0) + square
+        for sums, more in ((spent.squares, squares.double().sum(-1)), (spent.shared, shared)):
+            for head, number in enumerate(more.tolist()):
+                sums[call.layer, head] = sums.get((call.layer, head), 0.0) + number
         outputs.append(output)
     return torch.cat(outputs, dim=1)[None]
 

@@ -48,6 +48,7 @@ class Spent:
     sensitivity: Array | None = None  # (layers, heads) nats a token for a squared error
     steps: dict[tuple[int, int], Step] = field(default_factory=dict)  # by pass and layer
     squares: dict[tuple[int, int], float] = field(default_factory=dict)  # by layer and head
+    shared: dict[tuple[int, int], float] = field(default_factory=dict)  # by layer and KV head
     cache_bytes: int = 0  # held by the cache that was cut last
     dense_bytes: int = 0  # that all its keys and values would take
 
@@ -118,11 +119,18 @@ class Spent:
 
     def mean_squares(self) -> Array:
         """Mean squared error of each head's output, (layers, heads), estimated."""
-        shape = tuple(np.array(sorted(self.squares)).max(0) + 1)
-        found = np.zeros(shape)
-        for place, square in self.squares.items():
-            found[place] = square
-        tokens = sum(step.tokens for step in self.steps.values()) / shape[0]
+        return self._by_place(self.squares)
+
+    def mean_shared(self) -> Array:
+        """Keys of each key-value head that a token's query heads read together, (layers, G)."""
+        return self._by_place(self.shared)
+
+    def _by_place(self, sums: dict[tuple[int, int], float]) -> Array:
+        """Means over tokens, of sums by layer and head."""
+        found = np.zeros(tuple(np.array(sorted(sums)).max(0) + 1))
+        for place, value in sums.items():
+            found[place] = value
+        tokens = sum(step.tokens for step in self.steps.values()) / len(found)
         return np.asarray(found / max(1.0, tokens))
 
     def to_frame(self) -> pd.DataFrame:

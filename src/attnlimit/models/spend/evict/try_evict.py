@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,24 +80,43 @@ def try_evict(
         raise BadInput(
             f"The text has {ids.shape[1]} tokens; the prompt must leave two, got {size}."
         )
+    runs = read_on(network, ids, rules, size, repeats=times, seed=root)
+    _, full, _ = next(runs)
+    found: dict[str, list[list[float]]] = {name: [] for name in rules}
+    for name, logs, held in runs:
+        found[name].append([*_distances(full, logs, ids[0, size:]), *held])
+    after = ids.shape[1] - size
+    return {name: _trial(name, size, after, np.array(rows)) for name, rows in found.items()}
+
+
+@torch.no_grad()
+def read_on(
+    network: Any,
+    ids: Tensor,
+    rules: Mapping[str, Eviction],
+    prompt: int,
+    *,
+    repeats: int,
+    seed: int,
+) -> Iterator[tuple[str, Tensor, tuple[int, int]]]:
+    """Read a text's prompt once, and the rest after every cut of its cache.
+
+    Yields names with the logarithms of the chances of the next token, (tokens, vocabulary), and
+    the bytes held and those of the full cache: first of the full cache, whose name is empty, then
+    of each rule, `repeats` times if it draws.
+    """
     cutters = {name: Cutter(network, rule) for name, rule in rules.items()}
-    results = {}
-    with torch.no_grad():
-        cache = _read(network, ids[:, :size], cutters)
-        rest = ids[:, size:]
-        full = _logs(network, rest, _copied(cache))
-        for name, cutter in cutters.items():
-            held = cutter.seen(cache)
-            chances = cutter.chances(held)
-            several = times if cutter.rule.weighted else 1
-            found = []
-            for draw in range(several):
-                cut = _copied(cache)
-                drawn(cut, held, chances, cutter.rule, (root, draw))
-                sizes = cache_bytes(cut)
-                found.append([*_distances(full, _logs(network, rest, cut), rest[0]), *sizes])
-            results[name] = _trial(name, size, rest.shape[1], np.array(found))
-    return results
+    cache = _read(network, ids[:, :prompt], cutters)
+    rest = ids[:, prompt:]
+    yield "", _logs(network, rest, _copied(cache)), cache_bytes(cache)
+    for name, cutter in cutters.items():
+        held = cutter.seen(cache)
+        chances = cutter.chances(held)
+        for draw in range(repeats if cutter.rule.weighted else 1):
+            cut = _copied(cache)
+            drawn(cut, held, chances, cutter.rule, (seed, draw))
+            sizes = cache_bytes(cut)
+            yield name, _logs(network, rest, cut), sizes
 
 
 def _read(network: Any, ids: Tensor, cutters: Mapping[str, Cutter]) -> Any:

@@ -1,0 +1,130 @@
+"""What do our rules and budgets do to SmolLM2's cache? Everything that kvpress is compared with.
+
+`make kvpress` runs this in the project's environment, then presses.py in kvpress's, then table.py.
+What they tell each other is files in one folder:
+
+    texts.json          the model's folder, and the tokens of every text
+    dense-0.npy ...     logits of the full cache after each prompt
+    ours.json           KL and perplexity after a cut by our rules
+    ours-kept.npz       which keys the rules that draw nothing keep
+    plan-50/ ...        plans of about so many per cent of the cache, as kvpress reads them
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from attnlimit.budgets import export_plan
+from attnlimit.models import (
+    Evict,
+    ExpectedAttention,
+    SnapKV,
+    StreamingLLM,
+    Tova,
+    load,
+    read_corpus,
+    try_evict,
+)
+from attnlimit.models.capture.dense import attend_dense
+from attnlimit.models.capture.interface import attention_as
+from attnlimit.models.output.plan import plan_targets
+from attnlimit.models.spend.evict.cutter import Cutter
+
+TEXTS = ["wikipedia:Ayn Rand", "sotu:Clinton 1998", "sotu:Roosevelt 1905"]
+PLANNED_ON = ["wikipedia:Anarchism", "sotu:Lincoln 1861"]
+TARGETS = np.geomspace(3e-4, 0.3, 6).tolist()  # nats; each plan keeps another part of the cache
+KEPT = (0.5, 0.25, 0.1)
+SAME = {  # rules that kvpress has too, by its names
+    "SnapKV": SnapKV,
+    "Expected Attention": ExpectedAttention,
+    "TOVA": Tova,
+    "StreamingLLM": StreamingLLM,
+}
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("folder", type=Path)
+    asked.add_argument("--prompt", type=int, default=1000, help="Tokens before the cut.")
+    asked.add_argument("--after", type=int, default=200, help="Tokens after it.")
+    asked.add_argument("--planned", type=int, default=500, help="Tokens that plans are made on.")
+    asked.add_argument("--draws", type=int, default=5, help="Draws of weighted eviction.")
+    asked.add_argument("--probes", type=int, default=4, help="Probes of the plans.")
+    given = asked.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    loaded = load("smollm2", device="cpu")
+    ids = {text: tokens(loaded, text, given.prompt + given.after) for text in TEXTS}
+    about = {"model": loaded.model.name_or_path, "prompt": given.prompt, "texts": ids}
+    (given.folder / "texts.json").write_text(json.dumps(about))
+    trials(loaded, ids, given)
+    plans(loaded, given)
+
+
+def tokens(loaded, text, count):
+    return loaded.ids(read_corpus(text).joined(), count)
+
+
+def trials(loaded, texts, given):
+    """KL and perplexity after a cut by each rule, and which keys are kept where none is drawn."""
+    rows, kept = [], {}
+    for number, (text, ids) in enumerate(texts.items()):
+        rules = {
+            (name, keep): rule(keep)
+            for keep in KEPT
+            for name, rule in {"weighted": Evict, **SAME}.items()
+        }
+        named = {f"{name}|{keep}": rule for (name, keep), rule in rules.items()}
+        found = try_evict(loaded, ids, named, prompt=given.prompt, repeats=given.draws)
+        for (name, keep), one in zip(rules, found.values(), strict=True):
+            result = {"kl": one.kl, "stderr": one.stderr, "perplexity": one.perplexity}
+            rows.append({"text": text, "method": name, "keep": keep, **result})
+        rows.append({"text": text, "method": "full", "keep": 1, "perplexity": one.dense_perplexity})
+        prompt, rest = torch.tensor([ids]).split([given.prompt, len(ids) - given.prompt], dim=1)
+        same = {place: rule for place, rule in rules.items() if place[0] in SAME}
+        cache, masks = kept_by(loaded.model, prompt, same)
+        kept |= {f"{text}|{name}|{keep}": mask for (name, keep), mask in masks.items()}
+        with torch.no_grad():
+            logits = loaded.model(rest, past_key_values=cache).logits[0]
+        np.save(given.folder / f"dense-{number}.npy", logits.numpy())
+        print(f"{text}: our rules done", flush=True)
+    (given.folder / "ours.json").write_text(json.dumps(rows, indent=1))
+    np.savez_compressed(given.folder / "ours-kept.npz", **kept)
+
+
+def kept_by(network, prompt, rules):
+    """The cache of a prompt, and which of its keys each rule keeps: (layers, KV heads, tokens)."""
+    cutters = {place: Cutter(network, rule) for place, rule in rules.items()}
+
+    def attention(call):
+        for cutter in cutters.values():
+            cutter.watch(call)
+        return attend_dense(call)
+
+    with torch.no_grad(), attention_as(network, attention):
+        cache = network(prompt, use_cache=True, logits_to_keep=1).past_key_values
+        masks = {}
+        for place, cutter in cutters.items():
+            (chances,) = cutter.chances(cutter.seen(cache))
+            masks[place] = chances.numpy() == 1
+    return cache, masks
+
+
+def plans(loaded, given):
+    """For every share of the cache, the plan that comes nearest, exported for kvpress."""
+    texts = [tokens(loaded, text, given.planned) for text in PLANNED_ON]
+    options = {"per": "head", "probes": given.probes, "margin": 1.0, "sensitive": TARGETS}
+    made = plan_targets(loaded, texts, "kl", TARGETS, **options)
+    shares = np.array([plan.kv_keys.mean() / plan.mean_visible for plan in made])
+    for keep in KEPT:
+        plan = made[int(np.abs(shares - keep).argmin())]
+        name = given.folder / f"plan-{100 * keep:g}"
+        plan.write(name.with_suffix(".json"))
+        export_plan(name.with_suffix(".json"), "kvpress", recent=16).write(name, force=True)
+        print(f"KL {plan.target:.2g} keeps {shares[made.index(plan)]:.1%} of the cache: {name}")
+
+
+if __name__ == "__main__":
+    main()
