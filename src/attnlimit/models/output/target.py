@@ -18,6 +18,7 @@ from torch import Tensor
 from attnlimit.errors import BadInput
 from attnlimit.models.spend.outputs import Outputs, predicts_tokens
 
+
 class Target(ABC):
     """A distance between the outputs of the dense model and of a thinned one."""
 
