@@ -50,8 +50,9 @@ def main() -> None:
     rows, kept = [], {}
     for number, (text, ids) in enumerate(about["texts"].items()):
         prompt, rest = torch.tensor([ids]).split([about["prompt"], len(ids) - about["prompt"]], 1)
+        prompted = Prompted(model, prompt)
         with torch.no_grad():
-            full = after(model, rest, prefilled(model, prompt), about["prompt"], rest.shape[1])
+            full = after(model, rest, copied(prompted.cache), about["prompt"], rest.shape[1])
         check_dense(full, np.load(folder / f"dense-{number}.npy"))
         rows.append({"text": text, "method": "full", "keep": 1, **distances(full, full, rest[0])})
         if number == 0:
@@ -59,12 +60,12 @@ def main() -> None:
         for keep in KEPT:
             for name, press in presses(folder, keep, about["prompt"]).items():
                 with torch.no_grad():
-                    mask, logs = pressed(model, press, prompt, rest)
+                    mask, logs = pressed(model, press, prompted, rest)
                 kept[f"{text}|{name}|{keep}"] = mask
                 found = {"kept": float(mask.mean()), **distances(full, logs, rest[0])}
                 rows.append({"text": text, "method": name, "keep": keep, **found})
                 print(f"{text} {keep:g} {name}: {found}", flush=True)
-    (folder / "presses.json").write_text(json.dumps(rows, indent=1))
+        (folder / "presses.json").write_text(json.dumps(rows, indent=1))
     np.savez_compressed(folder / "presses-kept.npz", **kept)
 
 
@@ -86,7 +87,45 @@ def budgeted(folder, keep, scorer, ratio=None):
     return press
 
 
-def pressed(model, press, prompt, rest):
+class Prompted:
+    """A prompt that is read once, with what its layers show to a press's hook.
+
+    A press cuts a layer's cache after its attention, so the prompt's pass is the same for all.
+    """
+
+    def __init__(self, model, prompt):
+        self.model, self.length, self.shown = model, prompt.shape[1], []
+
+        def show(module, inputs, known, output):
+            self.shown.append((module, known, output))
+
+        hooks = [
+            layer.self_attn.register_forward_hook(show, with_kwargs=True)
+            for layer in model.model.layers
+        ]
+        with torch.no_grad():
+            self.cache = prefilled(model, prompt, SnapKVPress())  # of ratio 0: it keeps all
+        for hook in hooks:
+            hook.remove()
+
+    def cut(self, press):
+        """The cache as a press's own hook leaves it."""
+        cache = copied(self.cache)
+        press.post_init_from_model(self.model)
+        for module, known, output in self.shown:
+            module.masked_key_indices = None
+            press.forward_hook(module, [], known | {"past_key_values": cache}, output)
+        return cache
+
+
+def copied(cache):
+    """A cache that can be cut and read on from, and the old one stays; tensors are shared."""
+    new = copy.copy(cache)
+    new.layers = [copy.copy(layer) for layer in cache.layers]
+    return new
+
+
+def pressed(model, press, prompted, rest):
     """Which keys a press keeps, and what the model says after its cut."""
     scores = {}
     scorer = getattr(press, "press", press)
@@ -98,8 +137,7 @@ def pressed(model, press, prompt, rest):
         return found
 
     scorer.score = recorded
-    cache = prefilled(model, prompt, press)
-    size = prompt.shape[1]
+    cache, size = prompted.cut(press), prompted.length
     sizes = [layer.keys.shape[2] for layer in cache.layers]
     mask = torch.zeros(len(sizes), len(scores[0]), size, dtype=torch.bool)
     masked = isinstance(press, (AdaKVPress, LUKVPress))
@@ -116,11 +154,8 @@ def pressed(model, press, prompt, rest):
     return mask.numpy(), after(model, rest, cache, size, step)
 
 
-def prefilled(model, prompt, press=None):
+def prefilled(model, prompt, press):
     cache = DynamicCache()
-    if press is None:
-        model(prompt, past_key_values=cache, logits_to_keep=1)
-        return cache
     with press(model):
         model(prompt, past_key_values=cache, logits_to_keep=1)
     return cache
