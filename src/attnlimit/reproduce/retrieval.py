@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 
 from attnlimit.models import Evict, eviction_errors, output_errors, spend
@@ -99,7 +98,7 @@ def _row(
         "predicted": guess,
         "measured": float(np.mean(distances)),
         "stderr": float(np.std(distances, ddof=1) / len(seen) ** 0.5) if several else np.nan,
-        **pd.DataFrame([found for _, found in seen]).mean().to_dict(),
+        **{name: float(np.mean([found[name] for _, found in seen])) for name in seen[0][1]},
     }
 
 
