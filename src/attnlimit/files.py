@@ -68,6 +68,8 @@ def read_json(path: Path) -> Any:
     try:
         content = json.loads(read_bytes(path, MOST_JSON), parse_constant=_no_constant)
         json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
+    except FileNotFoundError:
+        raise Damaged(f"There is no file {path}.") from None
     except RecursionError:
         raise Damaged(f"{path} is damaged: it is nested too deeply.") from None
     except (OSError, ValueError) as error:

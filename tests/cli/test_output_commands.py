@@ -129,7 +129,7 @@ def test_try_predicts_beside_what_it_measures(planned, texts):
     [
         ([], "Say what to try"),
         (["--sampler", "best:3"], "There is no sampler"),
-        (["--plan", "/none/plan.json"], "damaged|No such file"),
+        (["--plan", "/none/plan.json"], "There is no file /none/plan.json"),
     ],
 )
 def test_a_wrong_trial_is_one_sentence(arguments, message, texts):

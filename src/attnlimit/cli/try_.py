@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import pandas as pd
 import typer
 
+from attnlimit import checks
 from attnlimit.cli.model_options import DEVICE, DTYPE
 from attnlimit.cli.options import AsJson
 from attnlimit.cli.show import print_json, print_table, progress_bar, say
@@ -17,6 +18,7 @@ from attnlimit.models import (
     OutputPlan,
     eviction_errors,
     output_errors,
+    output_weights,
     try_evict,
     try_samplers,
 )
@@ -41,6 +43,9 @@ def try_(
         list[float] | None,
         typer.Option(help="Share of keys the cache keeps after half of the text; may be repeated."),
     ] = None,
+    sizes: Annotated[
+        str, typer.Option(help="With --evict, each head's share: by output, common or equal.")
+    ] = "output",
     repeats: Annotated[int, typer.Option(help="Times the sampling is repeated.")] = 3,
     probes: Annotated[int, typer.Option(help="Backward passes of the prediction.")] = 4,
     seed: Annotated[int, typer.Option(help="Seed of the sampling and of the probes.")] = 0,
@@ -56,7 +61,7 @@ def try_(
     question = ask(model, text, tokens=tokens, parts=1, device=device, dtype=dtype)
     loaded, ids = question.loaded(), question.passages[0].ids
     if evict:
-        _try_evict(loaded, ids, evict, repeats, probes, seed, f"{model} on {text}", json)
+        _try_evict(loaded, ids, evict, sizes, repeats, probes, seed, f"{model} on {text}", json)
         return
     rows = []
     with progress_bar("ways to sample", shown=not json) as progress:
@@ -93,6 +98,7 @@ def _try_evict(
     loaded: Any,
     ids: Any,
     shares: list[float],
+    sizes: str,
     repeats: int,
     probes: int,
     seed: int,
@@ -100,11 +106,15 @@ def _try_evict(
     json: bool,
 ) -> None:
     """Cut the cache after the first half, and say what that does to the second."""
-    rules = {f"{share:g}": Evict(share) for share in shares}
+    checks.one_of(sizes, ("output", "common", "equal"), "sizes")
     with progress_bar("predicted, then measured", shown=not json) as progress:
+        prompt = len(ids) // 2
+        by: Any = sizes
+        if sizes == "output":
+            by = output_weights(loaded, ids[:prompt], probes=probes, seed=seed)
+        rules = {f"{share:g}": Evict(share, sizes=by) for share in shares}
         predicted = eviction_errors(loaded, ids, rules, probes=probes, seed=seed)
         progress(1, 2)
-        prompt = len(ids) // 2
         found = try_evict(loaded, ids, rules, prompt=prompt, repeats=repeats, seed=seed)
         progress(2, 2)
     rows = [

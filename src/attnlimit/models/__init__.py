@@ -14,6 +14,7 @@ from attnlimit.models.output.error import OutputError, output_error, output_erro
 from attnlimit.models.output.eviction import EvictionError, eviction_error, eviction_errors
 from attnlimit.models.output.plan import plan_output
 from attnlimit.models.output.planned import OutputPlan
+from attnlimit.models.output.weights import output_weights
 from attnlimit.models.spend.evict.evict import Evict
 from attnlimit.models.spend.evict.expected import ExpectedAttention
 from attnlimit.models.spend.evict.snapkv import SnapKV
@@ -54,6 +55,7 @@ __all__ = [
     "open_capture",
     "output_error",
     "output_errors",
+    "output_weights",
     "plan_output",
     "predict_capture",
     "read_corpus",

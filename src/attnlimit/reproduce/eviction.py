@@ -14,6 +14,7 @@ from attnlimit.models import (
     StreamingLLM,
     Tova,
     eviction_errors,
+    output_weights,
     try_evict,
 )
 from attnlimit.models.load.load import load_once
@@ -24,14 +25,16 @@ from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.rows import groups, where
 
-OURS = "weighted"
+OURS, SIZED = "weighted", "weighted, sized by output"
 RULES: dict[str, Any] = {
+    SIZED: Evict,
     OURS: Evict,
     "SnapKV": SnapKV,
     "Expected Attention": ExpectedAttention,
     "TOVA": Tova,
     "StreamingLLM": StreamingLLM,
 }
+OTHERS = [name for name in RULES if name not in (OURS, SIZED)]
 TEXTS = [
     "wikipedia:Amphibian",
     "sotu:Clinton 1998",
@@ -56,6 +59,7 @@ class Eviction(Experiment):
             "keep": [0.5, 0.25, 0.1],
             "draws": 5 if paper else 2,
             "probes": 4 if paper else 3,
+            "weights_from": ["wikipedia:Anarchism", 500 if paper else 200],
         }
 
     def shards(self, config: Config) -> list[Shard]:
@@ -72,8 +76,14 @@ class Eviction(Experiment):
         half = shard["part"] == "half"
         cut = shard["prompt"] // 2 if half else shard["prompt"]
         ids = ids[: shard["prompt"]] if half else ids
-        names = [OURS] if half else list(RULES)
-        chosen = {(name, keep): RULES[name](keep) for name in names for keep in shard["keep"]}
+        names = [SIZED, OURS] if half else list(RULES)
+        sizes = output_weights(model, passage(shard["model"], *shard["weights_from"]))
+        more = {SIZED: {"sizes": sizes}}
+        chosen = {
+            (name, keep): RULES[name](keep, **more.get(name, {}))
+            for name in names
+            for keep in shard["keep"]
+        }
         rules = {f"{name} {keep:g}": rule for (name, keep), rule in chosen.items()}
         found = try_evict(model, ids, rules, prompt=cut, repeats=shard["draws"], seed=number)
         guess: dict[str, Any] = {}
@@ -102,16 +112,16 @@ class Eviction(Experiment):
         after, rows = where(curves, part="after"), []
         for (text, keep), part in groups(after, "text", "keep"):
             kl = dict(zip(part["rule"], part["measured"], strict=True))
-            ours = where(part, rule=OURS).iloc[0]
-            same = where(curves, part="half", text=text, keep=keep).iloc[0]
-            best = min((name for name in RULES if name != OURS), key=kl.__getitem__)
+            ours = where(part, rule=SIZED).iloc[0]
+            same = where(curves, part="half", rule=SIZED, text=text, keep=keep).iloc[0]
+            best = min(OTHERS, key=kl.__getitem__)
             rows.append(
                 {"text": text, "kept": f"{100 * keep:g} %"}
                 | {name: kl[name] for name in RULES}
                 | {
                     "stderr": ours["stderr"],
                     "best of the others": best,
-                    "ratio to it": kl[OURS] / kl[best],
+                    "ratio to it": kl[SIZED] / kl[best],
                     "MB": ours["cache_bytes"] / 1e6,
                     "MB full": ours["dense_bytes"] / 1e6,
                     "second half, predicted": same["predicted"],
@@ -122,20 +132,7 @@ class Eviction(Experiment):
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         means = _means(where(curves, part="after"))
-        ratios = [
-            (keep, float(part[OURS].iloc[0] / part.drop(columns=[OURS, "keep"]).iloc[0].min()))
-            for keep, part in groups(means, "keep")
-        ]
-        together = np.exp(np.mean(np.log([ratio for _, ratio in ratios])))
-        half = where(curves, part="half")
-        gap = half["predicted"] / half["measured"]
-        return [
-            "Mean over texts, weighted against the best other rule: "
-            + ", ".join(f"{ratio:.2f} at {100 * keep:g} %" for keep, ratio in ratios)
-            + f"; geometric mean of these ratios {together:.2f}.",
-            "Where the second half of the prompt stands in for what comes, predicted over measured "
-            f"lies between {gap.min():.2f} and {gap.max():.2f}, median {gap.median():.2f}.",
-        ]
+        return [one for name in (SIZED, OURS) for one in _remarks(name, means, curves)]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         after, y, x = where(curves, part="after"), "KL, nats", "share of keys kept"
@@ -168,6 +165,21 @@ class Eviction(Experiment):
             f"{config['draws']} draws"
         )
         return FigureSpec(self.title, panels, 2, caption)
+
+
+def _remarks(name: str, means: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
+    """Say how a rule of ours compares with the best other one, and with its prediction."""
+    ratios = means[name] / means[OTHERS].min(axis=1)
+    half = where(curves, part="half", rule=name)
+    gap = half["predicted"] / half["measured"]
+    shown = zip(means["keep"], ratios, strict=True)
+    return [
+        f"Mean over texts, {name}, against the best other rule: "
+        + ", ".join(f"{ratio:.2f} at {100 * keep:g} %" for keep, ratio in shown)
+        + f"; geometric mean of these ratios {np.exp(np.log(ratios).mean()):.2f}.",
+        f"Where the second half of the prompt stands in for what comes, {name}: predicted over "
+        f"measured lies between {gap.min():.2f} and {gap.max():.2f}, median {gap.median():.2f}.",
+    ]
 
 
 def _means(after: pd.DataFrame) -> pd.DataFrame:

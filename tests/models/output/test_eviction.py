@@ -9,7 +9,14 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import BadInput  # noqa: E402
-from attnlimit.models import Evict, SnapKV, eviction_error, eviction_errors, try_evict  # noqa: E402
+from attnlimit.models import (  # noqa: E402
+    Evict,
+    SnapKV,
+    eviction_error,
+    eviction_errors,
+    output_weights,
+    try_evict,
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +55,32 @@ def test_predicted_is_what_cuts_do(model, ids):
         assert guess.kept.sum() == pytest.approx(2 * 2 * rules[name].size(48))
         assert len(guess.to_frame()) == 4
     assert predicted["0.8"].kl < predicted["0.5"].kl
+
+
+def test_sizes_by_the_output_lose_less_of_it(model, ids):
+    weights = output_weights(model, ids[:48], probes=16)
+    other = output_weights(model, ids[24:], probes=16, seed=1)
+    assert weights.shape == (2, 2)
+    assert np.corrcoef(np.log(weights).ravel(), np.log(other).ravel())[0, 1] > 0.9
+    rules = {"common": Evict(0.5, 8, recent=4), "output": Evict(0.5, 8, recent=4, sizes=weights)}
+    found = eviction_errors(model, ids, rules, prompt=48, probes=48)
+    assert found["output"].kept.sum() == pytest.approx(found["common"].kept.sum())
+    assert found["output"].kl < found["common"].kl
+    assert rules["output"] == Evict(0.5, 8, recent=4, sizes=weights.tolist())
+    assert rules["output"].name == "weighted 50 % by output"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"), [("all", "sizes"), ([1.0, 2.0], "shape"), ([[1.0, -1.0]], "positive")]
+)
+def test_sizes_that_are_none_are_refused(sizes, message):
+    with pytest.raises(BadInput, match=message):
+        Evict(0.5, sizes=sizes)
+
+
+def test_sizes_of_another_model_are_refused(model, ids):
+    with pytest.raises(BadInput, match="the model has 2 of 2"):
+        eviction_error(model, ids, Evict(0.5, 8, sizes=np.ones((3, 2))), probes=2)
 
 
 def test_half_of_the_text_stands_in_for_what_comes(model, ids):

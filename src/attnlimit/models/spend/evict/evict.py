@@ -9,12 +9,15 @@ out by itself: how well did earlier queries foretell the last ones (docs/theory/
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
 from attnlimit.models.spend.evict.rule import Eviction, check_sizes
 from attnlimit.models.spend.evict.watched import Queries, Watched
 
@@ -23,6 +26,9 @@ TRUST = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.6, 1.0)
 
 FEWEST = 8
 """Queries and keys on each side that a head needs to learn its trust from."""
+
+
+Sizes: TypeAlias = Literal["common", "equal"] | Array | tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -41,9 +47,10 @@ class Evict(Eviction):
         Positions to come that queries are moved to.
     sinks, recent : int
         First and last keys that always stay.
-    sizes : "common" or "equal"
-        Whether one c for the whole model decides how many keys each head keeps, or all keep as
-        many.
+    sizes : "common", "equal" or array (layers, KV heads)
+        How many keys each head keeps: by one c for the whole model, as many as every other, or by
+        one c with each head's squared errors multiplied by these numbers, such as
+        `al.models.output_weights(model, text)`, so that the output errs least.
     """
 
     keep: float = 0.25
@@ -52,7 +59,7 @@ class Evict(Eviction):
     ahead: int = 256
     sinks: int = 4
     recent: int = 16
-    sizes: Literal["common", "equal"] = "common"
+    sizes: Sizes = "common"
 
     weighted = True
 
@@ -60,11 +67,15 @@ class Evict(Eviction):
         check_sizes(self)
         checks.count(self.observe, "observe")
         checks.count(self.ahead, "ahead")
-        checks.one_of(self.sizes, ("common", "equal"), "sizes")
+        if isinstance(self.sizes, str):
+            checks.one_of(self.sizes, ("common", "equal"), "sizes")
+        else:
+            object.__setattr__(self, "sizes", _by_head(self.sizes))
 
     @property
     def name(self) -> str:
-        return f"weighted {100 * self.keep:g} %"
+        by = "" if isinstance(self.sizes, str) else " by output"
+        return f"weighted {100 * self.keep:g} %{by}"
 
     @property
     def last(self) -> int:  # type: ignore[override]
@@ -79,7 +90,18 @@ class Evict(Eviction):
     @property
     def common(self) -> bool:  # type: ignore[override]
         """Whether one c serves all heads."""
-        return self.sizes == "common"
+        return self.sizes != "equal"
+
+    def chances(self, importance: Tensor, here: Tensor, places: Tensor, length: int) -> Tensor:
+        if not isinstance(self.sizes, str):
+            weights = torch.tensor(self.sizes, dtype=torch.double, device=importance.device)
+            if weights.shape != importance.shape[:2]:
+                raise BadInput(
+                    f"sizes are of {weights.shape[0]} layers of {weights.shape[1]} KV heads, the "
+                    f"model has {importance.shape[0]} of {importance.shape[1]}."
+                )
+            importance = importance.double() * weights.sqrt()[..., None]
+        return super().chances(importance, here, places, length)
 
     def importance(self, watched: Watched) -> Tensor:
         late = watched.queries.places >= watched.length - self.observe
@@ -90,6 +112,16 @@ class Evict(Eviction):
             if len(part)
         ]
         return _shrunk(torch.stack(laws).mean(0), watched.here, _trust(watched, *parts)).sqrt()
+
+
+def _by_head(sizes: object) -> tuple[tuple[float, ...], ...]:
+    weights = np.asarray(sizes, dtype=float)
+    if weights.ndim != 2 or not (np.isfinite(weights) & (weights > 0)).all():
+        raise BadInput(
+            'sizes are "common", "equal" or positive numbers by layer and KV head, got '
+            f"an array of shape {weights.shape}."
+        )
+    return tuple(map(tuple, weights.tolist()))
 
 
 def _shrunk(squared: Tensor, here: Tensor, share: Tensor) -> Tensor:
