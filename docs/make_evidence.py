@@ -79,7 +79,8 @@ def main(root: Path) -> None:
         both = compared(folder)
         if both.empty:
             continue
-        kinds = both["statistic"] if "statistic" in both else pd.Series("error", index=both.index)
+        named = [column for column in ("statistic", "quantity") if column in both]
+        kinds = both[named[0]] if named else pd.Series("error", index=both.index)
         lines += [row(name, str(kind), rows) for kind, rows in both.groupby(kinds)]
     shown = pd.DataFrame(lines)
     cells = ["| " + " | ".join(map(str, line)) + " |" for line in shown.to_numpy()]

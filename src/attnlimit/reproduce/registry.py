@@ -14,7 +14,8 @@ NAMES = (
     "downstream downstream-by-horizon tsne output-error model-baselines "
     "model-complexity held-out eviction needle "
     "sparse-curves sparse-alignment sparse-capacity sparse-oracle sparse-separation "
-    "sparse-phase sparse-length sparse-check sparse-digits sparse-documents sparse-benchmarks"
+    "sparse-phase sparse-length sparse-check sparse-digits sparse-documents sparse-benchmarks "
+    "sparse-enough"
 )
 EXPERIMENTS: dict[str, str] = {
     name: "attnlimit.reproduce." + name.replace("sparse-", "sparse.").replace("-", "_")

@@ -33,6 +33,15 @@ TINY = {
     "sparse-check": {"settings": SETTINGS[:2], "dims": [20, 80], "replicates": [4, 4]},
     "sparse-digits": PLANNED | {"digits": [0], "pilot": 40},
     "sparse-benchmarks": {"sets": ["digits"], "drawn": 36},
+    "sparse-enough": {
+        "sets": ["digits"],
+        "drawn": 16,
+        "length": 6,
+        "samplers": ["without-replacement:1", "threshold:1"],
+        "n": [2, 4],
+        "draws": 400,
+        "fits": 2,
+    },
     "sparse-documents": PLANNED
     | {"articles": ["Autism"], "background": 4, "per_article": 30, "pilot": 40},
 }
@@ -47,9 +56,19 @@ COLUMNS = {
     "sparse-check": {"setting", "predicted", "measured", "z", "z extrapolated"},
     "sparse-digits": {"digit", "test", "bags", "pooling", "predicted", "measured"},
     "sparse-benchmarks": {"set", "pooling", "predicted", "low", "high", "measured", "holds"},
+    "sparse-enough": {"set", "fit", "sampler", "n", "feature error", "decision changed, drawn"},
     "sparse-documents": {"article", "test", "bags", "pooling", "predicted", "measured"},
 }
-QUANTITIES = ("test_error", "cosine", "error", "bayes", "attention", "pooled")
+QUANTITIES = (
+    "test_error",
+    "cosine",
+    "error",
+    "bayes",
+    "attention",
+    "pooled",
+    "feature error",
+    "decision changed",
+)
 SLACK = {
     "sparse-curves": 0.05,
     "sparse-alignment": 0.2,
@@ -58,6 +77,7 @@ SLACK = {
     "sparse-phase": 0.05,
     "sparse-length": 0.05,
     "sparse-check": 0.05,
+    "sparse-enough": 0.001,
 }
 
 
@@ -69,7 +89,7 @@ def test_every_sparse_experiment_is_tried_here():
 def test_experiment_runs_and_draws(name, tmp_path, request):
     if name == "sparse-documents":
         request.getfixturevalue("text_and_model")
-    if name in ("sparse-digits", "sparse-documents", "sparse-benchmarks"):
+    if name in ("sparse-digits", "sparse-documents", "sparse-benchmarks", "sparse-enough"):
         pytest.importorskip("sklearn")
     result = run(name, TINY[name], out=tmp_path)
     assert COLUMNS[name] <= set(result.table.columns)
