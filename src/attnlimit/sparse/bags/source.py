@@ -44,6 +44,25 @@ class BagSource:
         """Draw `n` labelled bags to train on."""
         return self._draw(self.train, n, rng)
 
+    def draw_apart(self, most: int, rng: np.random.Generator) -> Bags:
+        """Draw bags from all instances, none of them in two bags: as many as there are, at most.
+
+        Half of the bags are positive.
+        """
+        pools = (self.train, *self.tests.values())
+        hits, others = (
+            rng.permutation(np.unique(np.concatenate(rows), axis=0))
+            for rows in ([pool.hits for pool in pools], [pool.others for pool in pools])
+        )
+        each = 2 * self.length - self.signals
+        pairs = min(most // 2, len(hits) // self.signals, len(others) // each)
+        bags = []
+        for number in range(pairs):
+            mine = others[number * each : (number + 1) * each]
+            signal = hits[number * self.signals : (number + 1) * self.signals]
+            bags += [np.concatenate([signal, mine[self.length :]]), mine[: self.length]]
+        return Bags(tuple(bags), np.tile([1, -1], pairs))
+
     def draw_tests(self, n: int, rng: np.random.Generator) -> dict[str, Bags]:
         """Draw `n` labelled bags from each pool that is kept for testing."""
         return {name: self._draw(pool, n, rng) for name, pool in self.tests.items()}

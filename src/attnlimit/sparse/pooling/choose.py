@@ -1,4 +1,8 @@
-"""Which of several settings? The one with the least loss on bags left out of training."""
+"""Which of several settings? The one with the least loss on bags left out of training.
+
+The loss is that of log-odds at their best scale: a ridge shrinks all of them, which changes no
+decision, and the plain loss would punish it.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,8 @@ from attnlimit.checks import Array, positive
 from attnlimit.errors import BadInput, NotConverged
 
 FOLDS = 5
+SIZES = np.geomspace(0.1, 8.0, 30)
+"""Root mean squares that log-odds are scaled to; the last keeps separable bags comparable."""
 
 Option = float | Sequence[float]
 """One value, or several to choose from."""
@@ -26,7 +32,7 @@ def best_settings(
     options: Mapping[str, Option],
     train: Callable[[Index], Callable[..., Trained]],
 ) -> dict[str, float]:
-    """Settings of the least logistic loss over the folds; without choice, those that are given.
+    """Settings of the least logistic loss on bags left out; without choice, those that are given.
 
     `train(places)` takes what does not depend on the settings from the bags at these places, and
     returns a function from settings to a trained classifier. With one bag in a class there is
@@ -37,12 +43,12 @@ def best_settings(
     if all(len(each) == 1 for each in values.values()) or smallest < 2:
         return {name: each[len(each) // 2] for name, each in values.items()}
     settings = [dict(zip(values, each, strict=True)) for each in product(*values.values())]
-    losses = np.zeros(len(settings))
+    odds = np.empty((len(settings), len(labels)))
     for rest, left_out in _folds(labels, min(FOLDS, smallest)):
         fit = train(rest)
         for place, setting in enumerate(settings):
-            losses[place] += _loss(fit, setting, left_out, labels[left_out])
-    return settings[int(np.argmin(losses))]
+            odds[place, left_out] = _log_odds(fit, setting, left_out)
+    return settings[int(np.argmin([_loss(row, labels) for row in odds]))]
 
 
 def _values(name: str, option: Option) -> list[float]:
@@ -60,10 +66,17 @@ def _folds(labels: Array, many: int) -> list[tuple[Index, Index]]:
     return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(many)]
 
 
-def _loss(
-    fit: Callable[..., Trained], setting: dict[str, float], places: Index, labels: Array
-) -> float:
+def _log_odds(fit: Callable[..., Trained], setting: dict[str, float], places: Index) -> Array:
     try:
-        return float(np.logaddexp(0, -labels * fit(**setting)(places)).sum())
+        return fit(**setting)(places)
     except NotConverged:
-        return np.inf
+        return np.full(len(places), np.nan)
+
+
+def _loss(odds: Array, labels: Array) -> float:
+    """Logistic loss of log-odds at the best of all scales; endless where some are not known."""
+    size = float(np.sqrt(np.mean(odds**2)))
+    if not size > 0:
+        return np.inf if np.isnan(size) else float(np.log(2))
+    margins = SIZES[:, None] / size * (labels * odds)
+    return float(np.logaddexp(0, -margins).mean(axis=1).min())
