@@ -8,6 +8,7 @@ from attnlimit.sparse.bags.pilot import (
     PilotErrors,
     affordable,
     cross_validate,
+    kept_together,
     stratified_folds,
     stratified_part,
 )
@@ -23,6 +24,27 @@ def test_folds_and_parts_hold_both_classes():
     part = stratified_part(labels, 9, rng)
     assert len(set(part.tolist())) == 9
     assert (labels[part] > 0).sum() == 2
+
+
+def twins(many):
+    """Bags of noise in pairs of one label that share an instance."""
+    rng = np.random.default_rng(0)
+    bags = rng.standard_normal((2 * many, 3, 4))
+    bags[1::2, 0] = bags[0::2, 2]
+    return make_bags(bags, np.repeat(np.arange(many) % 2, 2))
+
+
+def test_bags_that_share_instances_are_left_out_together():
+    bags = twins(40)
+    groups = kept_together(bags, 5)
+    assert (groups[0::2] == groups[1::2]).all()
+    assert len(set(groups.tolist())) == 40
+    fold = stratified_folds(bags.labels, 5, np.random.default_rng(0), groups)
+    assert (fold[0::2] == fold[1::2]).all()
+    assert np.bincount(fold).tolist() == [16] * 5
+    assert kept_together(twins(8), 5) is None  # four groups of a class cannot be in five folds
+    alone = bags.subset(np.arange(0, 80, 2))
+    assert kept_together(alone, 5).tolist() == list(range(40))
 
 
 def test_errors_fall_with_size_and_agree_with_fresh_bags():

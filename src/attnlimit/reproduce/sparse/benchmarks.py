@@ -15,7 +15,12 @@ from attnlimit.reproduce.sparse.rows import shared
 from attnlimit.sparse import Bags, plan_bags
 from attnlimit.sparse.bags.benchmarks import FILES, benchmark_bags
 from attnlimit.sparse.bags.digits import digit_bags
-from attnlimit.sparse.bags.pilot import affordable, cross_validate, stratified_folds
+from attnlimit.sparse.bags.pilot import (
+    affordable,
+    cross_validate,
+    kept_together,
+    stratified_folds,
+)
 
 FACTOR = 1.3
 ENOUGH = 90
@@ -56,7 +61,7 @@ class Benchmarks(Experiment):
         """Predict every pooling up to the size that the folds of the rest leave to train on."""
         rng = np.random.default_rng(seed)
         bags = benchmark(shard["set"], shard["drawn"], rng)
-        third = stratified_folds(bags.labels, 3, rng)
+        third = stratified_folds(bags.labels, 3, rng, kept_together(bags, 3))
         pilot, rest = (bags.subset(np.flatnonzero(part)) for part in (third == 0, third > 0))
         effort = affordable(rest)
         trained = len(rest) - -(-len(rest) // effort.folds)

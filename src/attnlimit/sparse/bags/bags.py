@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 
 from attnlimit.checks import Array, real_array
 from attnlimit.errors import BadInput
@@ -37,15 +40,25 @@ class Bags:
         """Instances in each bag."""
         return np.array([len(bag) for bag in self.instances])
 
+    @cached_property
+    def _holds(self) -> csr_array:
+        """Which bag holds which of the distinct instances, (bags, distinct); equal bit by bit."""
+        seen: dict[bytes, int] = {}
+        which = [seen.setdefault(row.tobytes(), len(seen)) for bag in self.instances for row in bag]
+        place = np.repeat(np.arange(len(self)), self.lengths)
+        pairs = np.unique(np.stack([place, which]), axis=1)
+        return csr_array((np.ones(pairs.shape[1]), tuple(pairs)))
+
     @property
     def shared(self) -> float:
-        """Part of the instances that are in another bag too, to the last digit."""
-        places: dict[bytes, set[int]] = {}
-        for place, bag in enumerate(self.instances):
-            for row in bag:
-                places.setdefault(row.tobytes(), set()).add(place)
-        many = sum(len(places[row.tobytes()]) > 1 for bag in self.instances for row in bag)
-        return float(many / self.lengths.sum())
+        """Part of the distinct instances of the bags that are in another bag too."""
+        many = self._holds.sum(axis=0)
+        return float(np.mean(many[self._holds.indices] > 1))
+
+    @property
+    def groups(self) -> NDArray[np.int64]:
+        """A number for each bag, the same for bags that share instances, directly or by others."""
+        return np.asarray(connected_components(self._holds @ self._holds.T)[1], dtype=np.int64)
 
     def of_class(self, label: int) -> list[Array]:
         """The bags of one class."""

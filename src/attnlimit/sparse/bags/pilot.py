@@ -122,17 +122,37 @@ def _correlation(rows: Array) -> Array:
     return found
 
 
+def kept_together(bags: Bags, folds: int) -> NDArray[np.int64] | None:
+    """Groups of bags that share instances, to be left out together.
+
+    None where that cannot be: one is larger than half a fold, or a class has too few of them.
+    """
+    groups = bags.groups
+    _, first = np.unique(groups, return_index=True)
+    led = np.bincount(bags.labels[first] > 0, minlength=2)
+    small = np.bincount(groups).max() <= max(1, len(bags) // (2 * folds))
+    return groups if small and led.min() >= max(folds, FEWEST + 1) else None
+
+
 def stratified_folds(
-    labels: NDArray[np.int64], many: int, rng: np.random.Generator
+    labels: NDArray[np.int64],
+    many: int,
+    rng: np.random.Generator,
+    groups: NDArray[np.int64] | None = None,
 ) -> NDArray[np.int64]:
-    """Number of the fold of each bag; every fold has its share of both classes."""
-    fold = np.empty(len(labels), dtype=np.int64)
+    """Number of the fold of each bag; every fold has its share of both classes.
+
+    Bags of one group are in one fold, that of the group's first bag.
+    """
+    named = np.arange(len(labels)) if groups is None else groups
+    _, first, group = np.unique(named, return_index=True, return_inverse=True)
+    fold = np.empty(len(first), dtype=np.int64)
     start = 0
     for label in (-1, 1):
-        places = rng.permutation(np.flatnonzero(labels == label))
+        places = rng.permutation(np.flatnonzero(labels[first] == label))
         fold[places] = (start + np.arange(len(places))) % many
         start += len(places)
-    return fold
+    return np.asarray(fold[group])
 
 
 def stratified_part(
@@ -160,7 +180,8 @@ def cross_validate(
     """Train scikit-learn estimators on parts of a pilot, and test each on bags left out.
 
     Every repeat cuts the pilot into folds; for each fold every pooling is trained on growing parts
-    of the other folds, always the same for all poolings, and tested on the fold.
+    of the other folds, always the same for all poolings, and tested on the fold. Bags that share
+    instances are in one fold.
     """
     from sklearn.base import clone
 
@@ -175,9 +196,10 @@ def cross_validate(
     sizes = np.unique([max(2 * FEWEST, round(part * trained_on)) for part in fractions])
     wrong = np.zeros((len(poolings), len(sizes), len(bags)))
     rng = np.random.default_rng(seed)
+    groups = kept_together(bags, folds)
     done, total = 0, repeats * folds * len(sizes) * len(poolings)
     for _ in range(repeats):
-        fold = stratified_folds(bags.labels, folds, rng)
+        fold = stratified_folds(bags.labels, folds, rng, groups)
         for number in range(folds):
             rest, left_out = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
             tests = {"left out": bags.subset(left_out)}

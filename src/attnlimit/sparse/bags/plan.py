@@ -19,7 +19,14 @@ from attnlimit.sparse.bags.advice import Advice, advise
 from attnlimit.sparse.bags.bags import Bags
 from attnlimit.sparse.bags.estimate import BagEstimate, estimate
 from attnlimit.sparse.bags.forecast import Belief, Forecast, forecast
-from attnlimit.sparse.bags.pilot import PilotErrors, Progress, affordable, cross_validate, misses
+from attnlimit.sparse.bags.pilot import (
+    PilotErrors,
+    Progress,
+    affordable,
+    cross_validate,
+    kept_together,
+    misses,
+)
 from attnlimit.sparse.bags.poolings import LAWS, best_shrinkage, poolings
 from attnlimit.sparse.bags.sentences import recommendation
 from attnlimit.sparse.law.learning import LearningLaw, learning_law
@@ -44,7 +51,8 @@ class BagPlan(Result, Pictured):
     guess: float
     """Error of always saying the more frequent class."""
     shared: float = 0.0
-    """Part of the pilot's instances that are in more than one bag, which validation meets again."""
+    """Part of the pilot's instances that validation meets again in other bags; 0 where bags that
+    share instances could be left out together."""
 
     @property
     def resolution(self) -> float:
@@ -189,7 +197,8 @@ def plan_bags(
         for place, name in enumerate(pilot.poolings)
     }
     guess = min(prior, 1 - prior)
-    return BagPlan(pilot, forecasts, sizes, estimators, found, beliefs, guess, bags.shared)
+    shared = bags.shared if kept_together(bags, pilot.folds) is None else 0.0
+    return BagPlan(pilot, forecasts, sizes, estimators, found, beliefs, guess, shared)
 
 
 def _belief(found: BagEstimate, law: str) -> Belief:
