@@ -15,7 +15,7 @@ NAMES = (
     "model-complexity held-out eviction needle "
     "sparse-curves sparse-alignment sparse-capacity sparse-oracle sparse-separation "
     "sparse-phase sparse-length sparse-check sparse-digits sparse-documents sparse-benchmarks "
-    "sparse-enough"
+    "sparse-enough sparse-gaussian"
 )
 EXPERIMENTS: dict[str, str] = {
     name: "attnlimit.reproduce." + name.replace("sparse-", "sparse.").replace("-", "_")

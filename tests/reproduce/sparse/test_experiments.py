@@ -33,6 +33,7 @@ TINY = {
     "sparse-check": {"settings": SETTINGS[:2], "dims": [20, 80], "replicates": [4, 4]},
     "sparse-digits": PLANNED | {"digits": [0], "pilot": 40},
     "sparse-benchmarks": {"sets": ["digits"], "drawn": 36},
+    "sparse-gaussian": PLANNED | {"dim": 6, "pilot": 40},
     "sparse-enough": {
         "sets": ["digits"],
         "drawn": 16,
@@ -57,6 +58,7 @@ COLUMNS = {
     "sparse-digits": {"digit", "test", "bags", "pooling", "predicted", "measured"},
     "sparse-benchmarks": {"set", "pooling", "predicted", "low", "high", "measured", "holds"},
     "sparse-enough": {"set", "fit", "sampler", "n", "feature error", "decision changed, drawn"},
+    "sparse-gaussian": {"strength", "test", "bags", "pooling", "predicted", "measured"},
     "sparse-documents": {"article", "test", "bags", "pooling", "predicted", "measured"},
 }
 QUANTITIES = (
@@ -69,6 +71,9 @@ QUANTITIES = (
     "feature error",
     "decision changed",
 )
+NEEDS_SKLEARN = {
+    f"sparse-{name}" for name in ("digits", "documents", "benchmarks", "enough", "gaussian")
+}
 SLACK = {
     "sparse-curves": 0.05,
     "sparse-alignment": 0.2,
@@ -89,7 +94,7 @@ def test_every_sparse_experiment_is_tried_here():
 def test_experiment_runs_and_draws(name, tmp_path, request):
     if name == "sparse-documents":
         request.getfixturevalue("text_and_model")
-    if name in ("sparse-digits", "sparse-documents", "sparse-benchmarks", "sparse-enough"):
+    if name in NEEDS_SKLEARN:
         pytest.importorskip("sklearn")
     result = run(name, TINY[name], out=tmp_path)
     assert COLUMNS[name] <= set(result.table.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -14,8 +14,17 @@ from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.sparse.rows import shared
-from attnlimit.sparse import measure_plan, plan_bags
-from attnlimit.sparse.bags.source import BagSource
+from attnlimit.sparse import Bags, measure_plan, plan_bags
+
+
+class Source(Protocol):
+    """Where bags come from, to train on and to test with."""
+
+    def draw(self, n: int, rng: np.random.Generator) -> Bags:
+        """Draw `n` labelled bags to train on."""
+
+    def draw_tests(self, n: int, rng: np.random.Generator) -> dict[str, Bags]:
+        """Draw `n` labelled bags for each test, by its name."""
 
 
 class PlannedBags(Experiment):
@@ -30,7 +39,7 @@ class PlannedBags(Experiment):
     heading: str
 
     @abstractmethod
-    def source(self, shard: Shard) -> BagSource:
+    def source(self, shard: Shard) -> Source:
         """Return the bags of a shard."""
 
     def shards(self, config: Config) -> list[Shard]:
