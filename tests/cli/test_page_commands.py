@@ -10,6 +10,7 @@ import pytest
 
 from attnlimit.runs import run_key
 from called import call
+from every_sampler import made_capture
 
 KINDS = ["model", "clt", "sparse-separation"]
 
@@ -149,3 +150,10 @@ def test_a_run_of_an_unknown_kind_is_refused(copy):
     path = copy("clt")
     rewrite(path, lambda record: record.update(experiment="nothing"))
     assert "does not know" in one_sentence("report", path)
+
+
+def test_the_report_of_a_capture_is_a_measurement(tmp_path):
+    made_capture(tokens=16).save(tmp_path)
+    code, _, err = call("report", tmp_path)
+    assert code == 2
+    assert f"attnlimit measure --capture {tmp_path}" in err

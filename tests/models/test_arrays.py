@@ -113,6 +113,8 @@ class Blocked:
             raise ImportError(name)
 
 sys.meta_path.insert(0, Blocked())
+from pathlib import Path
+
 import numpy as np
 import attnlimit as al
 from attnlimit.cli.main import main
@@ -128,23 +130,39 @@ assert abs(law.value - drawn.value) < 4 * drawn.stderr
 budget = al.budget(cap)
 cap.save(f"{place}/folder")
 assert al.budget(al.models.open_capture(f"{place}/folder")).to_dict() == budget.to_dict()
-for command in sys.argv[2].split(";"):
+commands = sys.argv[2].split(";")
+while commands:
+    command = commands.pop(0)
     try:
         main(command.replace("@", place).split())
     except SystemExit as ended:
         assert not ended.code, command
+    if command.startswith("measure"):
+        run = next(Path(place, "runs").iterdir())
+        (run / "report.html").unlink()
+        commands.insert(0, f"report {run}")
 """
 
 
 def test_everything_works_where_transformers_cannot_be_imported(tmp_path):
-    run = "--out @/runs --replicates 4 --workers 1 --json"
+    transformers = pytest.importorskip("transformers")
+    shape = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 16}
+    config = transformers.LlamaConfig(**shape, num_attention_heads=2, num_key_value_heads=1)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    al.models.capture(model, list(range(24)), folder=tmp_path / "probed", probes=2)
+    run = "--out @/runs --workers 1 --json"
+    small = "--set pointwise_n=[8] --set mean_n=[8] --set pointwise_replicates=20"
     commands = [
         "plan --capture @/folder --layer 0",
-        f"measure --capture @/q.npy @/k.npy @/v.npy --two-sided {run}",
+        "plan --capture @/probed --kl 0.01 --budget @/plan.json",
+        f"measure --capture @/q.npy @/k.npy @/v.npy --two-sided --replicates 4 {run}",
         "tokens --capture @/folder --out @/tokens.html",
+        f"reproduce heads --capture @/folder {small} --set mean_replicates=20 {run}",
     ]
     command = [sys.executable, "-c", WITHOUT_TRANSFORMERS, str(tmp_path), ";".join(commands)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("runs/*/report.html"))) == 1
+    assert len(list(tmp_path.glob("runs/*/report.html"))) == 2
     assert "influence of each token" in (tmp_path / "tokens.html").read_text()
+    planned = al.models.plan_output(model, list(range(24)), kl=0.01, probes=2)
+    assert al.models.OutputPlan.read(tmp_path / "plan.json").to_dict() == planned.to_dict()

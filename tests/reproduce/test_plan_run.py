@@ -43,7 +43,7 @@ def test_the_command_plans_with_two_workers(folder):
     assert spread == alone
 
 
-def test_a_capture_has_no_model_to_run(folder):
+def test_a_capture_without_gradients_says_nothing_of_the_output(folder):
     code, _, err = call("plan", "--capture", folder, "--kl", 0.01)
     assert code == 2
-    assert "A capture has no model to run" in err
+    assert "capture again with --probes 4" in err

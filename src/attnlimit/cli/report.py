@@ -11,6 +11,7 @@ from attnlimit.cli.options import AsJson
 from attnlimit.cli.runs import Root, find_run
 from attnlimit.cli.show import print_json, say
 from attnlimit.errors import BadInput
+from attnlimit.models.store.manifest import NAME as MANIFEST
 from attnlimit.report.explorer import write_explorer
 from attnlimit.reproduce.pages import write_comparison, write_report
 from attnlimit.runs import RunFolder
@@ -44,6 +45,11 @@ def explorer(page: PageHere = Path("report/explorer.html"), json: AsJson = False
 def _find(name: str, out: Path) -> RunFolder:
     if not name:
         raise BadInput("Which run? `attnlimit runs list` names them.")
+    if (Path(name) / MANIFEST).is_file():
+        raise BadInput(
+            f"{name} is a capture, not a run: `attnlimit measure --capture {name}` makes one of "
+            "it, with its page."
+        )
     here = RunFolder(Path(name))
     return here if (here.path / "run.json").is_file() else find_run(name, out)
 

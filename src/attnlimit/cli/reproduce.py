@@ -35,7 +35,7 @@ def reproduce(
         typer.Option("--set", metavar="KEY=VALUE", help="Another setting, as in n=[100,1000]."),
     ] = None,
     capture: Annotated[
-        Path | None, typer.Option(help="A capture's folder, in place of its model and text.")
+        str | None, typer.Option(help="A capture's folder, in place of its model and text.")
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
     json: AsJson = False,

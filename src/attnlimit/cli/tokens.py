@@ -28,7 +28,7 @@ def tokens(
     layer: Annotated[int, typer.Option(help="Layer; negative ones count from the last.")] = -1,
     head: Annotated[int | None, typer.Option(help="Head; the whole layer by default.")] = None,
     folder: Annotated[
-        Path | None, typer.Option("--capture", help="A capture's folder, in place of all that.")
+        str | None, typer.Option("--capture", help="A capture's folder, in place of all that.")
     ] = None,
     length: Annotated[int, typer.Option(help="Tokens of the text to read, at most.")] = 512,
     document: Annotated[int, typer.Option(help="Which document of a folder or corpus.")] = 0,
@@ -84,7 +84,7 @@ def tokens(
     say(f"page  {out}")
 
 
-def _told(captured: Capture, folder: Path) -> tuple[tuple[str, str], str, tuple[str, ...]]:
+def _told(captured: Capture, folder: str) -> tuple[tuple[str, str], str, tuple[str, ...]]:
     """Title, source and notes of a capture that is a folder."""
     known = captured.source
     text = told(captured, str(folder))

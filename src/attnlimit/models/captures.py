@@ -16,6 +16,7 @@ from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unw
 from attnlimit.models.capture.run import chosen_layers, run_layers
 from attnlimit.models.heads import curves, horizon, influence, profile, rounding
 from attnlimit.models.output.stored import write_probed
+from attnlimit.models.store.folder import folder_at, local_path
 from attnlimit.models.store.manifest import Manifest
 from attnlimit.models.store.read import StoredLayers
 from attnlimit.models.store.write import LayersAsFiles, WholeAlready, save
@@ -84,7 +85,7 @@ def capture(
                 "Gradients are kept in files and of every layer: give probes with a folder, and "
                 "without layers."
             )
-        write_probed(model, encoded, Path(folder), probes, output, seed)
+        write_probed(model, encoded, local_path(folder), probes, output, seed)
         return open_capture(folder)
     if folder is None:
         return _run(model, encoded, layers)
@@ -119,10 +120,11 @@ def open_capture(folder: str | Path) -> Capture:
     """Open a capture that `Capture.save` or `attnlimit capture` wrote; transformers is not needed.
 
     Tensors are mapped into memory and read head by head; each is held to its hash when it is read
-    first.
+    first. The folder may be anywhere that fsspec reads, as "s3://bucket/folder": its files are
+    copied to this machine's cache when they are first needed.
     """
-    place = Path(folder).expanduser()
-    found = Manifest.read(place)
+    place = folder_at(folder)
+    found = Manifest.read(place.manifest())
     if found.missing:
         raise BadInput(
             f"{folder} has {len(found.layers)} of {len(found.wanted)} layers: its capture was "

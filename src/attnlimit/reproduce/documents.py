@@ -62,7 +62,7 @@ def capture_of(shard: Config, layers: tuple[int, ...] | None = None) -> Capture:
     return captured(shard["model"], shard["text"], shard["tokens"], layers)
 
 
-def with_capture(experiment: Experiment, config: Config, folder: Path) -> Config:
+def with_capture(experiment: Experiment, config: Config, folder: str | Path) -> Config:
     """Return the configuration with a capture's folder in place of model and text."""
     if not experiment.takes_capture:
         raise BadInput(

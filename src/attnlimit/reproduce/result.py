@@ -83,7 +83,7 @@ def run(
     out: Path | None = None,
     executor: Executor | None = None,
     progress: Progress | None = None,
-    capture: Path | None = None,
+    capture: str | Path | None = None,
 ) -> Result:
     """Run an experiment, by name, by file or as it is, with some of its settings replaced.
 
@@ -102,7 +102,7 @@ def run(
         Who computes the shards; this process by default.
     progress : callable, optional
         Told how far the run is.
-    capture : Path, optional
+    capture : str or Path, optional
         A capture's folder, in place of the model and text of an experiment that reads both.
     """
     chosen = load(experiment) if isinstance(experiment, str) else experiment

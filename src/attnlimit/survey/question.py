@@ -14,6 +14,7 @@ from attnlimit.budgets.terms import Terms
 from attnlimit.errors import BadInput
 from attnlimit.models import Capture, LoadedModel, capture, read_corpus
 from attnlimit.models.load.load import load_once
+from attnlimit.models.store.folder import local_path
 from attnlimit.survey.goal import Goal, goal_for, goal_of
 from attnlimit.survey.stored import Stored, part_folder, told
 
@@ -237,7 +238,7 @@ def write_captures(
 
     With `probes`, the gradients of so many backward passes are kept, of what `output` names.
     """
-    root = Path(folder).expanduser()
+    root = local_path(folder)
     loaded, count = question.loaded(), len(question.passages)
     layers = question.layers if probes is None else None
     for done, passage in enumerate(question.passages):

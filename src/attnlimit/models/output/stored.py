@@ -42,7 +42,7 @@ def write_probed(
     about = Probes(kind, count, checks.count(seed, "seed", smallest=0))
     depth = int(network.config.num_hidden_layers)
     files = LayersAsFiles(folder, encoded, depth, range(depth), about)
-    spool = folder.expanduser() / SPOOL
+    spool = folder / SPOOL
     try:
         with suppress(WholeAlready):
             run_probes(network, encoded, target, count, about.seed, _Spooled(files, spool, count))

@@ -68,14 +68,8 @@ class Manifest:
         write_atomically(folder / NAME, text.encode())
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
-        """Read a folder's manifest; anything that `write` does not write is refused."""
-        path = folder / NAME
-        if not path.is_file():
-            raise BadInput(
-                f"{folder} holds no capture: it has no {NAME}; make one with `attnlimit capture` "
-                "or cap.save(folder)."
-            )
+    def read(cls, path: Path) -> Manifest:
+        """Read a manifest; anything that `write` does not write is refused."""
         content = read_json(path)
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             raise BadInput(f"{path} is not a capture of schema {SCHEMA}.")

@@ -15,7 +15,7 @@ from torch import Tensor
 from attnlimit.files import Damaged
 from attnlimit.models.capture.captured import CapturedHead, CapturedLayer, OutputGradients
 from attnlimit.models.capture.masks import Mask
-from attnlimit.models.load.files import file_inside
+from attnlimit.models.store.folder import Folder
 from attnlimit.models.store.manifest import LayerFile, Manifest
 from attnlimit.models.store.tensors import Header, mapped, read_header, row_digest
 from attnlimit.models.store.write import ATTENTION, GRADIENTS
@@ -70,14 +70,14 @@ class StoredLayer(CapturedLayer):
 class StoredLayers(Mapping[int, CapturedLayer]):
     """The layers of a folder, each opened when it is first asked for."""
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
+    def __init__(self, folder: Folder, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
         self._open: dict[int, StoredLayer] = {}
 
     def __getitem__(self, number: int) -> StoredLayer:
         if number not in self._open:
             about = self.manifest.layers[number]
-            path = file_inside(self.folder, about.file)
+            path = self.folder.file(about)
             try:
                 self._open[number] = _layer(path, about, self.manifest)
             except (OSError, KeyError, TypeError, ValueError) as error:

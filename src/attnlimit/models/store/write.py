@@ -16,6 +16,7 @@ from attnlimit.files import write_atomically
 from attnlimit.models.capture.captured import Captured, CapturedLayer, Probes
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.load.load import file_hash
+from attnlimit.models.store.folder import local_path
 from attnlimit.models.store.manifest import NAME, LayerFile, Manifest, file_of
 from attnlimit.models.store.tensors import NAMES, rows_of, write_header
 
@@ -29,12 +30,12 @@ class StoreWriter:
     """Writes the layers of one capture to a folder, in any order; goes on where it was stopped."""
 
     def __init__(self, folder: str | Path, manifest: Manifest) -> None:
-        self.folder = Path(folder).expanduser()
+        self.folder = local_path(folder)
         self.manifest = manifest
         if self.folder.exists() and not self.folder.is_dir():
             raise BadInput(f"{self.folder} is a file; name a folder for the capture.")
         if (self.folder / NAME).exists():
-            self.manifest = self._found(Manifest.read(self.folder))
+            self.manifest = self._found(Manifest.read(self.folder / NAME))
         self.manifest.write(self.folder)
 
     def _found(self, there: Manifest) -> Manifest:
