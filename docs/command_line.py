@@ -13,7 +13,7 @@ from sphinx.util.docutils import SphinxDirective
 
 from attnlimit.cli.main import COMMANDS, load_command
 
-HELP_WIDTH = 96
+HELP_WIDTH = 88
 
 
 class CommandLine(SphinxDirective):

@@ -31,6 +31,7 @@ extensions = [
     "sphinx-mathjax-offline",
     "command_line",
     "public_names",
+    "typeset",
 ]
 exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "**/README.md"]
 
@@ -38,6 +39,7 @@ html_theme = "sphinx_book_theme"
 html_title = "attnlimit"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "use_download_button": False,
     "use_fullscreen_button": False,
@@ -52,6 +54,7 @@ nb_execution_mode = os.environ.get("ATTNLIMIT_DOCS_RUN", "auto")
 nb_execution_timeout = 240
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # warnings of other libraries; an error stops the build
 
 autosummary_generate = True
 autodoc_typehints = "none"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, get_overloads
 
 from sphinx.application import Sphinx
 
@@ -61,8 +62,21 @@ def plain_bars(
     lines[:] = [line.replace("|", "\\|") for line in plain]
 
 
+def first_overload(
+    app: Sphinx, what: str, name: str, found: Any, options: Any, args: str, result: str
+) -> tuple[str, str] | None:
+    """Show a function of several signatures by the first, which its docstring explains."""
+    written = get_overloads(found) if what == "function" else []
+    if not written:
+        return None
+    taken = signature(written[0])
+    bare = [one.replace(annotation=Parameter.empty) for one in taken.parameters.values()]
+    return str(taken.replace(parameters=bare, return_annotation=Signature.empty)), ""
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Write the pages before Sphinx looks for any, and read docstrings as they are meant."""
     app.connect("config-inited", write_pages)
     app.connect("autodoc-process-docstring", plain_bars, priority=100)
+    app.connect("autodoc-process-signature", first_overload)
     return {"parallel_read_safe": True}

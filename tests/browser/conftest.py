@@ -35,7 +35,7 @@ def browser():
 class Visit:
     """A page with everything it did: console errors, failures, requests and dialogs."""
 
-    def __init__(self, browser, path, width=1280, scheme="light"):
+    def __init__(self, browser, path, width=1280, scheme="light", ready="body[data-ready=yes]"):
         self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.errors, self.requests, self.dialogs = [], [], []
         self.page.on("console", lambda m: self.errors.append(m.text) if m.type == "error" else None)
@@ -43,7 +43,7 @@ class Visit:
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.on("dialog", lambda d: (self.dialogs.append(d.message), d.dismiss()))
         self.page.goto(f"file://{path}")
-        self.page.wait_for_selector("body[data-ready=yes]", timeout=60_000)
+        self.page.wait_for_selector(ready, timeout=60_000, state="attached")
 
     def outside(self):
         """Requests that left the machine."""

@@ -1,0 +1,86 @@
+"""How do formulas in running text and wide tables read? Indices are set, and columns keep a width.
+
+In a paragraph, a docstring or a table `e^{-s_1}` is written as it is typed; displayed formulas are
+TeX. Tables scroll in their own box, so a column of sentences need not be a word wide.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.transforms import SphinxTransform
+
+BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+RAISED = re.compile(
+    rf"(?<=[^\s\\_^])([_^])({BRACED}|-?[\d½]+|-?[^\W\d_](?![^\W_])|[a-zA-Z\d]{{2}}(?![^\W_])|∞)"
+)
+NAMES = (
+    nodes.literal, nodes.literal_block, nodes.FixedTextElement, nodes.math, nodes.math_block,
+    nodes.raw, nodes.comment, nodes.strong, nodes.title_reference, nodes.reference,
+    addnodes.pending_xref, addnodes.desc_signature, addnodes.literal_strong,
+    addnodes.literal_emphasis,
+)  # fmt: skip
+SHORT, LONG = 14, 32
+"""Characters up to which a cell is not broken, and from which it needs room."""
+
+
+class Indices(SphinxTransform):
+    """Sub- and superscripts in running text."""
+
+    default_priority = 700
+
+    def apply(self, **kwargs: Any) -> None:
+        """Set every text that is not a name or code."""
+        for text in list(self.document.findall(nodes.Text)):
+            if RAISED.search(text) and not named(text):
+                text.parent.replace(text, typeset(str(text)))
+
+
+def named(text: nodes.Text) -> bool:
+    """Whether a text is somebody's name for something."""
+    node = text.parent
+    while node is not None:
+        if isinstance(node, NAMES):
+            return True
+        node = node.parent
+    return False
+
+
+def typeset(text: str) -> list[nodes.Node]:
+    """Return a text with its indices lowered or raised, inner ones too."""
+    made: list[nodes.Node] = []
+    start = 0
+    for mark in RAISED.finditer(text):
+        made.append(nodes.Text(text[start : mark.start()]))
+        kind = nodes.subscript if mark[1] == "_" else nodes.superscript
+        inner = mark[2].removeprefix("{").removesuffix("}") if mark[2][0] == "{" else mark[2]
+        made.append(kind("", "", *typeset(inner.replace("-", "−"))))
+        start = mark.end()
+    return [*made, nodes.Text(text[start:])]
+
+
+class Columns(SphinxTransform):
+    """A width for every column of a table, by what stands in it."""
+
+    default_priority = 710
+
+    def apply(self, **kwargs: Any) -> None:
+        """Mark cells: short ones stay on a line, long ones have room."""
+        for table in self.document.findall(nodes.table):
+            rows = list(table.findall(nodes.row))
+            for column in zip(*(row.children for row in rows), strict=False):
+                longest = max(len(cell.astext()) for cell in column)
+                how = "short" if longest <= SHORT else "long" if longest >= LONG else "medium"
+                for cell in column:
+                    cell["classes"].append(f"column-{how}")
+
+
+def setup(app: Sphinx) -> dict[str, Any]:
+    """Make both known."""
+    app.add_transform(Indices)
+    app.add_transform(Columns)
+    return {"parallel_read_safe": True}

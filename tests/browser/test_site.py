@@ -1,0 +1,82 @@
+"""The site in a real browser, wide and narrow, light and dark; `make docs` builds it and asks."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+BUILT = os.environ.get("ATTNLIMIT_SITE", "")
+pytestmark = pytest.mark.skipif(not BUILT, reason="there is no site: `make docs` builds one")
+
+# One page of each kind, and one with much to scroll.
+PAGES = [
+    "index",
+    "start",
+    "compare",
+    "evidence",
+    "tutorials/model",
+    "choose/scheme",
+    "theory/exact-law",
+    "gallery/index",
+    "gallery/exact_law",
+    "reference/command-line",
+    "reference/api/names/attnlimit.predict",
+]
+ARTICLE = "article.bd-article"
+# Wide things that nobody can scroll to: past the window's edge, and no box around them scrolls.
+LOST = """() => [...document.querySelectorAll("pre, table, mjx-container, img")]
+  .filter(node => node.closest("article"))
+  .filter(node => node.getBoundingClientRect().right > window.innerWidth + 1)
+  .filter(node => {
+    for (let box = node; box && box.tagName !== 'MAIN'; box = box.parentElement)
+      if (/auto|scroll/.test(getComputedStyle(box).overflowX)) return false;
+    return true;
+  })
+  .map(node => node.tagName + ' ' + node.innerText.slice(0, 40))"""
+# WCAG's ratio of the text's and the page's luminance.
+CONTRAST = """() => {
+  const light = colour => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map(Number).map(v => v / 255)
+      .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const text = light(getComputedStyle(document.querySelector('article p')).color);
+  const page = light(getComputedStyle(document.body).backgroundColor);
+  return {ratio: (Math.max(text, page) + 0.05) / (Math.min(text, page) + 0.05), dark: page < text};
+}"""
+
+
+def path(name):
+    return Path(BUILT).resolve() / f"{name}.html"
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_reads_well_wide_and_narrow_light_and_dark(visit, name):
+    seen = visit(path(name), ready=ARTICLE)
+    for width in (1280, 360):
+        for scheme in ("light", "dark"):
+            seen.page.set_viewport_size({"width": width, "height": 900})
+            seen.page.emulate_media(color_scheme=scheme)
+            seen.keep(f"site-{name.replace('/', '-')}-{width}-{scheme}")
+            assert seen.fits()
+            assert seen.page.evaluate(LOST) == []
+            found = seen.page.evaluate(CONTRAST)
+            assert found["dark"] == (scheme == "dark")
+            assert found["ratio"] > 4.5
+    assert seen.errors == []
+    assert seen.outside() == []
+
+
+def test_mathematics_is_typeset(visit):
+    seen = visit(path("theory/exact-law"), ready="mjx-container")
+    assert seen.page.locator("mjx-container").count() > 20
+    assert seen.page.locator("mjx-merror, [data-mjx-error]").count() == 0
+    assert "\\" not in seen.page.locator(ARTICLE).inner_text()
+    assert seen.outside() == []
+
+
+def test_search_finds_threshold(visit):
+    seen = visit(f"{path('search')}?q=threshold", ready="#search-results li a")
+    found = seen.page.locator("#search-results li a").all_inner_texts()
+    assert any("hreshold" in title for title in found)
+    assert seen.outside() == []
