@@ -38,9 +38,11 @@ lint: $(INSTALLED)
 	$(BIN)/lint-imports --no-logo
 	if command -v node >/dev/null; then $(BIN)/pyright --pythonpath $(BIN)/python; fi
 
-# The site, its tutorials and gallery run on the way; a warning is an error. Open docs/_build/html/index.html.
+# The site, its tutorials and gallery run on the way; a warning is an error, and a browser looks at it, where there is
+# one. Open docs/_build/html/index.html.
 docs: $(SITE_TOOLS)
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	ATTNLIMIT_SITE=docs/_build/html $(BIN)/python -m pytest -q tests/browser/test_site.py
 
 # Every experiment at its default size (hours; resumed where it stopped), and docs/evidence.md from the runs.
 evidence: $(INSTALLED)
