@@ -15,8 +15,9 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+LAST = r"(?![A-Za-z\dα-ωΑ-Ω_])"
 RAISED = re.compile(
-    rf"(?<=[^\s\\_^])([_^])({BRACED}|-?[\d½]+|-?[^\W\d_](?![^\W_])|[a-zA-Z\d]{{2}}(?![^\W_])|∞)"
+    rf"(?<=[^\s\\_^])([_^])({BRACED}|-?[\d½]+|-?[^\W\d_]{LAST}|[a-zA-Z\d]{{2}}{LAST}|∞)"
 )
 NAMES = (
     nodes.literal, nodes.literal_block, nodes.FixedTextElement, nodes.math, nodes.math_block,
