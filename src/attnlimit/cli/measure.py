@@ -23,8 +23,8 @@ from attnlimit.survey import Survey, write_captures
 from attnlimit.survey.stored import Stored
 
 REPLICATES = 100
-DEMO_PARTS = 3
-DEMO_REPLICATES = 40
+DEMO_PARTS = 2
+DEMO_REPLICATES = 24
 
 
 def demo(

@@ -18,7 +18,7 @@ from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.horizon import head_horizon
 from attnlimit.survey.question import Question
 
-SHOWN = 16
+SHOWN = 12
 PROMISE_DRAWS = 20
 PROMISE_QUERIES = 64
 BINS = {"deviation": 24, "score": 48}
