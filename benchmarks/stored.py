@@ -51,22 +51,20 @@ def budget_one(folder: str) -> None:
     print(peak_megabytes())
 
 
-def pass_once() -> None:
+def pass_once(tokens: int = LONG) -> None:
     """Run SmolLM2 as it comes, once, and print this process's peak memory."""
     model = load(MODEL)
+    batch = torch.tensor([model.ids(wikipedia()["Anarchism"].text, tokens)])
     with torch.no_grad():
-        model.model.base_model(input_ids=torch.tensor([_ids()]), use_cache=False)
+        model.model.base_model(input_ids=batch, use_cache=False)
     print(peak_megabytes())
 
 
-def capture_long(folder: str) -> None:
+def capture_long(folder: str, tokens: int = LONG) -> None:
     """Capture SmolLM2 to files, and print this process's peak memory."""
-    capture(load(MODEL), _ids(), folder=folder)
+    model = load(MODEL)
+    capture(model, model.ids(wikipedia()["Anarchism"].text, tokens), folder=folder)
     print(peak_megabytes())
-
-
-def _ids() -> list[int]:
-    return load(MODEL).ids(wikipedia()["Anarchism"].text, LONG)
 
 
 def _told(function: str, *given: str) -> float:
