@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlimit.models import open_capture
+from attnlimit.models.capture.captured import OutputGradients, Probes
+from attnlimit.models.output.stored import replay
+from attnlimit.survey import ask_stored
 from every_sampler import made_capture
 from fuzz.hostile import as_json, damaged, json_values, nested, one_sentence, rewritten, share
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
+    """A capture that keeps gradients of two probes."""
     place = tmp_path_factory.mktemp("capture")
-    made_capture(tokens=6).save(place)
+    made = made_capture(tokens=6)
+    layers = {
+        number: replace(layer, gradients=OutputGradients(torch.stack([layer.v, layer.v]), 0.5, 0.1))
+        for number, layer in made.layers.items()
+    }
+    replace(made, layers=layers, probes=Probes("kl", 2, 0)).save(place)
     return place
 
 
@@ -35,6 +46,10 @@ def use(folder, whole, **changed):
     with one_sentence():
         for head in open_capture(folder):
             assert head.output().shape == (6, 8)
+    with one_sentence():
+        replay(open_capture(folder), lambda call, gradients, group: None)
+    with one_sentence():
+        ask_stored(folder)
 
 
 TENSORS = "layer-0000.safetensors"

@@ -84,6 +84,15 @@ def test_every_kind_of_model_is_kept(kind, encoder, causal, tmp_path):
     assert plan_output(files, **target, per="head").to_dict() == planned.to_dict()
 
 
+def test_padding_is_left_out(causal, tmp_path):
+    padded = torch.cat([torch.zeros(5, dtype=torch.long), IDS])[None]
+    inputs = {"input_ids": padded, "attention_mask": (torch.arange(45) >= 5).long()[None]}
+    files = capture(causal, inputs, folder=tmp_path, probes=2)
+    assert len(files) == 40
+    planned = plan_output(causal, inputs, kl=0.01, probes=2)
+    assert plan_output(files, kl=0.01).to_dict() == planned.to_dict()
+
+
 def test_heads_are_those_of_a_capture_without_gradients(causal, kept):
     plain, files = capture(causal, IDS), open_capture(kept)
     for one, other in zip(plain, files, strict=True):

@@ -10,6 +10,7 @@ import torch
 import attnlimit as al
 from attnlimit.errors import BadInput
 from attnlimit.models.store.write import LayersAsFiles
+from called import call
 from every_sampler import made_capture
 
 transformers = pytest.importorskip("transformers")
@@ -171,12 +172,27 @@ def test_an_altered_header_is_found_by_its_hash(stored):
         (lambda c: c["layers"][0]["parts"].update(q=[]), "other hashes than one"),
         (lambda c: c.update(schema="other/1"), "not a capture of schema"),
         (lambda c: c.pop("source"), "fields are not those of a capture"),
+        (lambda c: c.update(positions=[10**30] * 16), "positions"),
+        (lambda c: c.update(positions=[-1] * 16), "positions"),
     ],
 )
 def test_a_hostile_manifest_is_refused_in_a_sentence(stored, change, says):
     edit(stored, change)
     with pytest.raises(BadInput, match=says):
         al.models.open_capture(stored)[0, 0]
+
+
+@pytest.mark.parametrize(
+    "source", [{"notes": 5}, {"notes": [{}]}, {"parts": 10**9}, {"passage": []}, {"model": [1]}]
+)
+def test_a_source_of_nonsense_is_refused_or_read_as_words(stored, source):
+    edit(stored, lambda c: c["source"].update(source))
+    page = ["--out", stored / "tokens.html"]
+    for command in (["plan", "--workers", 1], ["tokens", *page]):
+        code, _, err = call(*command, "--capture", stored)
+        assert code in (0, 2)
+        assert "Traceback" not in err
+        assert code == 0 or len(err.strip().splitlines()) == 1
 
 
 def test_a_link_that_leads_out_is_refused(stored, tmp_path_factory):

@@ -89,6 +89,8 @@ def _checked(content: dict[str, Any]) -> Manifest:
     size = len(_listed(content, "tokens", str))
     if len(_listed(content, "positions", int)) != size or size < 2:
         raise ValueError(f"it has {size} tokens and {len(content['positions'])} positions")
+    if any(not 0 <= place < 1 << 62 for place in content["positions"]):
+        raise ValueError("its positions are not places in a document")
     if any(not 0 <= place < size for place in _listed(content, "special", int)):
         raise ValueError("a special token is not among its tokens")
     depth, heads = (content[name] for name in ("depth", "heads"))
@@ -99,6 +101,7 @@ def _checked(content: dict[str, Any]) -> Manifest:
         raise ValueError("the layers it is of are not layers of the model, in their order")
     if not isinstance(content["dtype"], str) or not isinstance(content["source"], dict):
         raise ValueError("dtype is not a text or source not an object")
+    _listed({"notes": [], **content["source"]}, "notes", str)
     layers = [_layer(entry) for entry in _listed(content, "layers", dict)]
     numbers = {one.layer for one in layers}
     if len(numbers) < len(layers) or numbers - {*wanted}:
