@@ -81,6 +81,7 @@ sphinx_gallery_conf = {
     "within_subsection_order": FileNameSortKey,
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,  # that page fetches its table from the network
     "min_reported_time": 5,
     "remove_config_comments": True,
     "plot_gallery": os.environ.get("ATTNLIMIT_DOCS_RUN", "auto") != "off",

@@ -1,6 +1,7 @@
 """The site in a real browser, wide and narrow, light and dark; `make docs` builds it and asks."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,8 @@ LOST = """() => [...document.querySelectorAll("pre, table, mjx-container, img")]
     return true;
   })
   .map(node => node.tagName + ' ' + node.innerText.slice(0, 40))"""
+ALL_SET = """() => document.querySelectorAll("article div.math").length
+  === document.querySelectorAll("article mjx-container").length"""
 # WCAG's ratio of the text's and the page's luminance.
 CONTRAST = """() => {
   const light = colour => {
@@ -67,9 +70,20 @@ def test_a_page_reads_well_wide_and_narrow_light_and_dark(visit, name):
     assert seen.outside() == []
 
 
+def test_no_page_asks_the_network_for_anything():
+    asked = re.compile(
+        r"""<(?:script|img|iframe|link)\b[^>]*\s(?:src|href)=["'](?:https?:)?//[^"']*"""
+    )
+    pages = [*Path(BUILT).rglob("*.html")]
+    assert len(pages) > 100
+    found = {one for page in pages for one in asked.findall(page.read_text(encoding="utf-8"))}
+    assert found == set()
+
+
 def test_mathematics_is_typeset(visit):
     seen = visit(path("theory/exact-law"), ready="mjx-container")
-    assert seen.page.locator("mjx-container").count() > 20
+    seen.page.wait_for_function(ALL_SET)
+    assert seen.page.locator("mjx-container").count() > 3
     assert seen.page.locator("mjx-merror, [data-mjx-error]").count() == 0
     assert "\\" not in seen.page.locator(ARTICLE).inner_text()
     assert seen.outside() == []
