@@ -32,6 +32,23 @@ def test_endless_bags_leave_what_a_known_direction_would():
     assert law.angle(law.strength(angle), 1.0, 1e12) == pytest.approx(angle, rel=1e-3)
 
 
+@pytest.mark.parametrize("signals", [1, 4])
+def test_lengths_that_vary_are_averaged_over(signals):
+    """The largest score against one cut, on bags of two lengths with signals in proportion."""
+    rng, strength, draws = np.random.default_rng(0), 3.0, 40_000
+    law = learning_law("attention", (4, 12), signals, 0.5)
+    largest: dict[bool, list[np.ndarray]] = {False: [], True: []}
+    for length, many in ((4, max(1, signals // 2)), (12, max(1, 3 * signals // 2))):
+        for positive in (False, True):
+            scores = rng.standard_normal((draws, length))
+            scores[:, :many] += strength * positive
+            largest[positive].append(scores.max(axis=1))
+    quiet, loud = (np.concatenate(largest[positive]) for positive in (False, True))
+    cuts = np.linspace(1, 4, 301)
+    wrong = [((quiet > cut).mean() + (loud < cut).mean()) / 2 for cut in cuts]
+    assert law(strength, 1.0, 1e9) == pytest.approx(min(wrong), abs=0.003)
+
+
 def test_errors_fall_with_bags_and_strength_and_rise_with_dimension():
     law = learning_law("attention", 20, 2, 0.3)
     curve = law(4.0, 30.0, np.array([10.0, 100.0, 1000.0]))

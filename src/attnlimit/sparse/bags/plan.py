@@ -216,7 +216,8 @@ def _laws(model: str, bags: Bags, prior: float, found: BagEstimate | None) -> li
     length = max(1, round(float(np.mean(bags.lengths))))
     likely = [] if found is None else [found.task.signals]
     signals = dict.fromkeys([*likely, 1, max(1, length // 10), max(1, length // 3)])
-    return [learning_law(model, length, many, prior) for many in signals]
+    lengths = tuple(sorted(bags.lengths.tolist()))
+    return [learning_law(model, lengths, many, prior) for many in signals]
 
 
 def measure_plan(

@@ -30,7 +30,7 @@ class LearningLaw:
     """Error against strength, scale and number of bags, for one kind of bags and classifier."""
 
     task: SparseTask
-    """Length, signals and prior; its strength does not matter."""
+    """Mean length, signals and prior; its strength does not matter."""
     model: str
     known: Array
     """arcsin sqrt of the error of the rule that knows the direction, at `STRENGTHS`."""
@@ -53,11 +53,14 @@ class LearningLaw:
 
 
 @lru_cache(maxsize=32)
-def learning_law(model: str, length: int, signals: int, prior: float) -> LearningLaw:
+def learning_law(
+    model: str, length: int | tuple[int, ...], signals: int, prior: float
+) -> LearningLaw:
     """Return the law of linear readouts of fixed features ("pooled"), or of "attention".
 
     For the first, strength is the distance of the class means in units of the noise, whatever
-    length and signals are.
+    length and signals are. For attention `length` may be those of many bags: a bag of mean length
+    has so many `signals`, the others as many in proportion, but one where signals is one.
     """
     one_of(model, tuple(STAGES), "model")
     if model == "pooled":
@@ -65,7 +68,14 @@ def learning_law(model: str, length: int, signals: int, prior: float) -> Learnin
         tasks = (replace(task, strength=float(strength)) for strength in STRENGTHS)
         errors = np.array([oracle_error(one, "pooled").value for one in tasks])
     else:
-        task = SparseTask(length, signals, 1.0, prior)
-        errors = error_at_cut(task, STRENGTHS[:, None], CUTS).min(axis=1)
+        lengths, bags = np.unique(length, return_counts=True)
+        mean = float(lengths @ bags) / bags.sum()
+        task = SparseTask(max(signals, round(mean)), signals, 1.0, prior)
+        wrong = np.zeros((len(STRENGTHS), len(CUTS)))
+        for one, share in zip(lengths.tolist(), bags / bags.sum(), strict=True):
+            many = 1 if signals == 1 else int(np.clip(round(signals * one / mean), 1, one))
+            kind = replace(task, length=one, signals=many)
+            wrong += share * error_at_cut(kind, STRENGTHS[:, None], CUTS)
+        errors = wrong.min(axis=1)
     falling = np.minimum.accumulate(np.minimum(errors, task.guess))
     return LearningLaw(task, model, np.arcsin(np.sqrt(falling)))
