@@ -25,9 +25,10 @@ def plan_figure(plan: BagPlan) -> FigureSpec:
     """Learning curves: of the recommended pooling and its rival, and of all."""
     last = plan.advice[-1]
     two = (last.pooling, last.rival)
+    every = dict.fromkeys((*two, *plan.pilot.poolings))  # in one order, so in one colour
     panels = (
         replace(plan.curves(two, two), title=f"{last.pooling} and {last.rival}"),
-        replace(plan.curves(plan.pilot.poolings, ()), title="all poolings"),
+        replace(plan.curves(list(every), ()), title="all poolings"),
     )
     caption = (
         f"Points: cross-validated on the pilot of {plan.pilot.bags} bags; lines: predicted; bands: "

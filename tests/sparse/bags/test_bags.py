@@ -67,7 +67,13 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(BadInput, match="'bag'"):
         read_bags(tmp_path / "bags.csv")
     (tmp_path / "bags.csv").write_text("bag,label,x\n1,0,2\n1,1,3\n")
-    with pytest.raises(BadInput, match="more than one label"):
+    with pytest.raises(BadInput, match=r"bag 1 of bags\.csv has more than one label"):
+        read_bags(tmp_path / "bags.csv")
+    (tmp_path / "bags.csv").write_text("bag,label,x\n")
+    with pytest.raises(BadInput, match="no rows"):
+        read_bags(tmp_path / "bags.csv")
+    (tmp_path / "bags.csv").write_text("bag,label,x\n1,0,2\n1,0,2\n2,3,3\n")
+    with pytest.raises(BadInput, match="got 3; name two classes"):
         read_bags(tmp_path / "bags.csv")
     (tmp_path / "bags.csv").write_text("bag,label,x\n1,0,red\n2,1,3\n")
     with pytest.raises(BadInput, match="numeric"):

@@ -119,4 +119,8 @@ def _label(mark: object) -> int:
         return 1
     if text in NEGATIVE:
         return -1
-    raise BadInput(f"a bag's label must be 0/1, -1/+1 or negative/positive, got {mark!r}.")
+    given = mark.item() if isinstance(mark, np.generic) else mark
+    raise BadInput(
+        f"a bag's label must be 0/1, -1/+1 or negative/positive, got {given!r}; name two classes "
+        "so, and drop bags of others."
+    )

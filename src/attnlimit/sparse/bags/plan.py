@@ -126,7 +126,8 @@ class BagPlan(Result, Pictured):
         """Learning curves of some poolings: measured on the pilot, and predicted beyond it."""
         first, last = float(self.pilot.sizes[0]), float(self.budgets[-1])
         sizes = np.geomspace(first, max(last, self.pilot.sizes[-1]), 25)
-        series = []
+        guess = [self.guess] * len(sizes)
+        series = [Series(sizes, guess, "dotted", "guessing", "guessing")]
         for name in names:
             low, middle, high = np.array([self.predicted(name, size) for size in sizes]).T
             if name in intervals:
@@ -138,8 +139,6 @@ class BagPlan(Result, Pictured):
                 Series(sizes, middle, "line", name, name),
                 Series(self.pilot.sizes, seen, "points", None, name, bars),
             ]
-        guess = [self.guess] * len(sizes)
-        series.append(Series(sizes, guess, "dotted", "guessing", "guessing"))
         title = f"measured on {self.pilot.bags} bags, and predicted beyond"
         x, y = "labelled bags trained on", "error on other bags"
         return Panel(title, x, y, series, y_scale="linear")

@@ -64,6 +64,8 @@ def _is_number(cell: str) -> bool:
 
 
 def _from_table(table: pd.DataFrame, bag: str, label: str, name: str) -> Bags:
+    if table.empty:
+        raise BadInput(f"{name} has no rows; give one for each instance.")
     which, marked = find_columns(table, bag, label, name)
     for column in (which, marked):
         if not table[column].map(pd.api.types.is_hashable).all():
@@ -80,7 +82,7 @@ def _from_table(table: pd.DataFrame, bag: str, label: str, name: str) -> Bags:
     groups = table.groupby(which, sort=True)
     mixed = groups[marked].nunique()
     if (mixed > 1).any():
-        raise BadInput(f"bag {mixed.index[mixed > 1][0]!r} of {name} has more than one label.")
+        raise BadInput(f"bag {mixed.index[mixed > 1][0]} of {name} has more than one label.")
     indices = list(groups.indices.values())
     marks = [table[marked].iloc[rows[0]] for rows in indices]
     return make_bags([values[np.asarray(rows)] for rows in indices], marks)
