@@ -32,7 +32,7 @@ SIMPLE = ("mean pooling", "attention", "joint attention")
 def benchmark(name: str, drawn: int, rng: np.random.Generator) -> Bags:
     """Return all bags of a data set; at most `drawn` of digits and documents, sharing nothing."""
     if name == "digits":
-        return digit_bags(9).draw_apart(drawn, rng)
+        return digit_bags(9, length=5).draw_apart(drawn, rng)
     if name == "documents":
         from attnlimit.reproduce.sparse.document_bags import document_bags
 
