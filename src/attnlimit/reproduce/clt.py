@@ -10,11 +10,12 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.independent import integrated_errors
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import said
+from attnlimit.reproduce.compare import agreement, said, with_z
 from attnlimit.reproduce.estimates import with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
+from attnlimit.theory.pairs.finite.line import integrated_variance
 from attnlimit.tokens import Gaussian
 
 LEVELS = 99
@@ -50,6 +51,12 @@ class CentralLimit(DrawnExperiment):
         parts = []
         rng = np.random.default_rng(config["seed"])
         levels = np.arange(1, LEVELS + 1) / (LEVELS + 1)
+        counts = np.array(sorted(config["n"]))
+        law = {
+            (H, n): float(np.sqrt(n * variance))
+            for H in config["horizons"]
+            for n, variance in zip(counts.tolist(), integrated_variance(H, counts), strict=True)
+        }
         for (H, n), part in groups(rows, "horizon", "n"):
             values = part["error"].to_numpy() * np.sqrt(n)
             distance, distance_stderr = with_stderr(distance_to_normal, values, rng)
@@ -61,8 +68,9 @@ class CentralLimit(DrawnExperiment):
                 "distance": distance,
                 "distance_stderr": distance_stderr,
                 "excess_kurtosis": fourth,
-                "deviation": deviation,
-                "deviation_stderr": deviation * np.sqrt(max(fourth + 2, 0) / (4 * len(values))),
+                "measured": deviation,
+                "stderr": deviation * np.sqrt(max(fourth + 2, 0) / (4 * len(values))),
+                "predicted": law[H, n],
                 "limit_deviation": limit_deviation(H),
                 "level": levels,
                 "quantile": np.quantile(values, levels),
@@ -72,14 +80,16 @@ class CentralLimit(DrawnExperiment):
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        one = curves.drop_duplicates(["horizon", "n"], ignore_index=True)
+        one = with_z(_each(curves))
         return pd.DataFrame(
             {
                 "H": one["horizon"],
                 "n": one["n"],
                 "distance to normal": said(one, "distance", "distance_stderr"),
-                "sd of √n·error": said(one, "deviation", "deviation_stderr"),
-                "predicted sd, n → ∞": one["limit_deviation"],
+                "sd of √n·error": said(one),
+                "predicted sd": one["predicted"],
+                "z": one["z"],
+                "n → ∞": one["limit_deviation"],
                 "excess kurtosis": one["excess_kurtosis"],
             }
         )
@@ -87,6 +97,7 @@ class CentralLimit(DrawnExperiment):
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         draws = config["replicates"]
         return [
+            agreement(_each(curves), "Standard deviation"),
             f"Normal values would show a distance of {noise_floor(draws):.4f} with {draws} draws.",
             "Past the horizon 1 there is no limiting standard deviation, and the law stays heavy.",
         ]
@@ -101,9 +112,10 @@ class CentralLimit(DrawnExperiment):
             scaled = largest["quantile"] / ((high - low) / (2 * ndtri(0.75)))
             quantiles.append(Series(largest["normal_quantile"], scaled, "points", label, label))
             one = part.groupby("n", as_index=False).first()
-            deviations.append(points(one, "n", "deviation", "deviation_stderr", label))
+            deviations.append(points(one, "n", "measured", "stderr", label))
+            deviations.append(Series(one["n"], one["predicted"], "line", None, label))
             if H < 1:
-                deviations.append(Series(one["n"], one["limit_deviation"], "line", None, label))
+                deviations.append(Series(one["n"], one["limit_deviation"], "dotted", None, label))
             # bars side by side
             one["n"] = one["n"] * 1.08 ** (place - len(config["horizons"]) // 2)
             distances.append(points(one, "n", "distance", "distance_stderr", label))
@@ -111,7 +123,8 @@ class CentralLimit(DrawnExperiment):
         floor = noise_floor(config["replicates"])
         distances.append(Series([first, last], [floor, floor], "dotted", "normal values", "floor"))
         title, x = f"quantiles at n = {last}, scaled by the quartiles", "normal quantile"
-        spread, sd = "√n × error: standard deviation (lines: predicted limit)", "standard deviation"
+        spread = "√n × error: standard deviation (lines: predicted, dotted: n → ∞)"
+        sd = "standard deviation"
         panels = (
             panel(title, quantiles, "quantile of the error", x, **LINEAR, y_limits=(-4, 4)),
             panel("Kolmogorov distance to the normal law", distances, "distance", y_scale="linear"),
@@ -119,6 +132,11 @@ class CentralLimit(DrawnExperiment):
         )
         caption = f"mean output over the law of the queries, d = 1, {config['replicates']} draws"
         return FigureSpec(self.title, panels, 3, caption)
+
+
+def _each(curves: pd.DataFrame) -> pd.DataFrame:
+    """One row for each horizon and n."""
+    return curves.drop_duplicates(["horizon", "n"], ignore_index=True)
 
 
 def limit_deviation(H: float) -> float:

@@ -140,7 +140,7 @@ def predict_head(
 
 _METHODS = {
     "mean": "two-query law",
-    "covariance": "exact bias, projected fluctuation",
+    "covariance": "exact bias, fluctuation of pairs",
     "pointwise": "exact law, averaged over queries",
 }
 

@@ -18,6 +18,7 @@ class MeanError:
     mse: Array
     numerical_error: Array
     own_share: Array  # the part of it that single queries carry, (1/n) E|Gamma_n - m|^2
+    own_error: Array  # the numerical error of that
 
 
 def combine(
@@ -25,12 +26,13 @@ def combine(
 ) -> MeanError:
     """(1/n) own + (1 - 1/n) pair, with its error."""
     error = np.hypot(own_error / n, (1 - 1 / n) * pair_error)
-    return MeanError(n, own / n + (1 - 1 / n) * pair, error, own / n)
+    return MeanError(n, own / n + (1 - 1 / n) * pair, error, own / n, own_error / n)
 
 
 def average_errors(found: list[MeanError]) -> MeanError:
     """Average over stand-ins of one measure; how they differ counts as numerical error."""
     mse = np.array([f.mse for f in found])
     inner = np.linalg.norm([f.numerical_error for f in found], axis=0) / len(found)
-    own_share = np.mean([f.own_share for f in found], axis=0)
-    return MeanError(found[0].n, mse.mean(axis=0), np.hypot(inner, mse.std(axis=0)), own_share)
+    own_share, own_error = np.mean([(f.own_share, f.own_error) for f in found], axis=0)
+    error = np.hypot(inner, mse.std(axis=0))
+    return MeanError(found[0].n, mse.mean(axis=0), error, own_share, own_error)

@@ -52,7 +52,7 @@ def mean_error(
 
 
 def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) -> MeanError:
-    first, second, weight = _query_pool(white, float(n.max()))
+    first, second, pool = query_pairs(white, n)
     b1, b2 = white.tilts(first), white.tilts(second)
     sigma1, sigma2 = np.linalg.norm(b1, axis=1), np.linalg.norm(b2, axis=1)
     widest = float(max(sigma1.max(), sigma2.max()))
@@ -62,13 +62,6 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
             f"maximum there and the two-query law stops at {MOST_PAIR_SIGMA:g}; "
             "use measure(head, tokens, statistic, n, replicates)."
         )
-    # Two queries share keys in proportion to e^{<b1, b2>}, as far as n keys can reach.
-    reach = np.sqrt(2 * np.log(float(np.exp(np.log(n.astype(float)).mean()))))
-    shrink = np.minimum(1, reach / np.maximum(sigma1, 1e-300)) * np.minimum(
-        1, reach / np.maximum(sigma2, 1e-300)
-    )
-    importance = np.abs((b1 * b2).sum(axis=1)) * shrink
-    pool = PairPool.of(importance, weight, (b1, b2), (sigma1, sigma2), white.values)
     control = OwnKeyControl.of(white, n, 1.2 * widest + 1e-6)
     keys = GaussianKeys(white.values, white.offset)
 
@@ -83,10 +76,24 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
     pair, pair_error = average_over_pairs(pool, both_signs, picks)
     average, average_error = control.average()
     pair, pair_error = pair + average, np.hypot(pair_error, average_error)
-    own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), weight)
+    own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), pool.weight)
     own, own_error = average_over_pairs(own_pool, alone, _OWN_PICKS)
     limit_square = float(np.trace(white.tilt_cov @ white.metric))
     return combine(n, own + limit_square, own_error, pair, pair_error)
+
+
+def query_pairs(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[Array, Array, PairPool]:
+    """Pairs of whitened queries (M, d), (M, d), and how much each should matter for these n.
+
+    Two queries share keys in proportion to e^{<b1, b2>}, as far as n keys can reach.
+    """
+    first, second, weight = _query_pool(white, float(n.max()))
+    tilts = white.tilts(first), white.tilts(second)
+    sizes = np.linalg.norm(tilts[0], axis=1), np.linalg.norm(tilts[1], axis=1)
+    reach = np.sqrt(2 * np.log(float(np.exp(np.log(n.astype(float)).mean()))))
+    one, other = (np.minimum(1, reach / np.maximum(size, 1e-300)) for size in sizes)
+    importance = np.abs((tilts[0] * tilts[1]).sum(axis=1)) * one * other
+    return first, second, PairPool.of(importance, weight, tilts, sizes, white.values)
 
 
 def _query_pool(white: WhitenedHead, most: float) -> tuple[Array, Array, Array]:

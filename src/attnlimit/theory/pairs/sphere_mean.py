@@ -36,7 +36,7 @@ def sphere_mean_error(head: Head, tokens: Sphere, n: NDArray[np.int64], picks: i
     keys = SphereKeys.of(head, tokens)
     unit = Sphere(tokens.dim)
     parts = [_group_error(keys, unit, group, picks) for group in _groups(tokens.dim, n)]
-    stacked = [(part.mse, part.numerical_error, part.own_share) for part in parts]
+    stacked = [(p.mse, p.numerical_error, p.own_share, p.own_error) for p in parts]
     return MeanError(n, *np.concatenate(stacked, axis=1))
 
 

@@ -1,10 +1,11 @@
-"""The error of the outputs' covariance over n Gaussian tokens: its bias, exactly, and its noise.
+"""The error of the outputs' covariance over n Gaussian tokens, E|Cov_n - Cov|_F^2.
 
-    E|Cov_n - Cov|_F^2 = |E Cov_n - Cov|_F^2 + (fluctuation)
+    = |E Cov_n - Cov|_F^2 + (1/n) (one query's own variance) + (1 - 1/n) (two queries together),
 
-The bias follows from the single-query law, E[Gamma_n Gamma_n' | z] = E[g^2] ee' + p (I - ee'). The
-fluctuation is that of the projection on one token, raised by the factor that the projection of
-the mean misses of the mean's exact error (docs/theory/moments.md, covariance).
+less what the spread of m_n adds to the squares of both. The bias follows from the single-query law,
+one query's variance from fourth moments, two queries' from the two-query law of squares. Where
+attention is weak these nearly cancel; there the polynomial of `weak.py` is right, and each is
+weighed by its own error (docs/theory/moments.md, covariance).
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.moments import WhitenedHead, covariance_influence, mean_covariance
+from attnlimit.theory.pairs.average import average_over_pairs, controlled_mean
 from attnlimit.theory.pairs.covariance.output_energy import mean_squared_energy
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
 from attnlimit.theory.pairs.covariance.projection import Projection
+from attnlimit.theory.pairs.covariance.square_law import square_moment
+from attnlimit.theory.pairs.covariance.weak import WeakError
 from attnlimit.theory.pairs.error import MeanError
+from attnlimit.theory.pairs.mean import query_pairs
 from attnlimit.tokens import Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
@@ -29,8 +34,13 @@ _QUERIES = 2048
 _RULE = 128
 _TOKENS = 192
 _BLOCK_NUMBERS = 60_000  # memory: tokens at a time times the size of an output's square
-_DELTA_TOKENS = 512
-_SETTLED = 0.02  # the mean's error is within this of its central limit
+_DELTA_TOKENS, _DELTA_NUMBERS = (512, 8192), 100_000  # fewest and most; memory
+_PICKS = 96
+_ENOUGH = 0.01  # relative error from which on the weak limit is enough by itself
+_FAR_FROM_WEAK = 3.0  # variance of the scores past which the weak limit says nothing
+_CENTRED = 1e-9
+_SECOND_ORDER = 0.25  # of what own keys do to first order, and of the shape they give the bias
+_NOT_APART = 0.01  # how far the square of the mean and the covariance may vary together
 _MOST_MISSED = 2.0  # largest factor by which the mean's exact pair term corrects a projection
 
 
@@ -50,35 +60,136 @@ def covariance_error(
 ) -> CovarianceError:
     """Error of the outputs' covariance, given the exact error of their mean at the same n."""
     white = WhitenedHead.of(head, tokens)
+    weak = _weak_error(head, tokens, white, n)
+    if weak is None:
+        return _strong_error(head, tokens, white, mean)
+    if (weak.numerical_error <= _ENOUGH * weak.mse).all():
+        return weak
+    return _weighed([weak, _strong_error(head, tokens, white, mean)])
+
+
+def _weak_error(
+    head: Head, tokens: Tokens, white: WhitenedHead, n: NDArray[np.int64]
+) -> CovarianceError | None:
+    """The limit of weak attention at finite n, times what strength adds for n to infinity.
+
+    What strength and finite n do together is left out: the error says how much that may be. Nothing
+    where the first order is infinite or queries are far from weak.
+    """
+    sharpness = float(np.trace(white.tilt_cov) + white.offset @ white.offset)
+    if sharpness > _FAR_FROM_WEAK or not np.isfinite(mean_covariance(head, tokens)).all():
+        return None
+    limit = WeakError.of(white, n)
+    if not limit.first_order > 0:
+        nothing = np.zeros(len(n))
+        return CovarianceError(n, nothing, nothing, nothing, nothing)
+    count = int(np.clip(_DELTA_NUMBERS // len(white.values) ** 2, *_DELTA_TOKENS))
+    seen, weight = _seen_tokens(white, count)
+    response = covariance_influence(head, tokens, tokens.mean() + seen @ tokens.sqrt_cov())
+    energy = (weight * (response**2).sum(axis=(1, 2)))[:, None]
+    control = (weight * limit.influence(seen))[:, None]
+    even = np.full(len(seen), 1 / len(seen))
+    found, spread = controlled_mean(energy, control, np.array([limit.first_order]), even)
+    gain = float(found[0]) / limit.first_order
+    strength = float(np.linalg.norm(white.B, 2)) + np.expm1(sharpness) / 2
+    beyond = np.maximum(n * limit.mse / limit.first_order - 1, 0.0) * strength
+    mse, bias_square = gain * limit.mse, gain * limit.bias_square
+    error = mse * np.hypot(float(spread[0] / found[0]), beyond)
+    return CovarianceError(n, mse, bias_square, mse - bias_square, error)
+
+
+def _strong_error(
+    head: Head, tokens: Tokens, white: WhitenedHead, mean: MeanError
+) -> CovarianceError:
+    """The bias and the two-query law of squares."""
+    n = mean.n
     half = normal_rule(tokens.dim, _QUERIES, 0)
     tilts = white.tilts(np.concatenate([half, -half]))
     top = 1.2 * max(float(np.linalg.norm(tilts, axis=1).max()), 1e-6)
     moments = OutputMoments.at(n, top, white.offset)
     # E Cov_n - Cov for each n, (len n, d_v, d_v); the mean's own spread taken as isotropic.
-    isotropic = (mean.mse / max(float(np.trace(white.metric)), 1e-300))[:, None, None]
-    shift = np.stack([m.average_shift(tilts) for m in moments]) - isotropic * np.eye(len(white.B))
-    bias = white.values @ shift @ white.values.T
-    bias_square = (bias**2).sum(axis=(1, 2))
-    settled = n * mean.mse / np.trace(mean_covariance(head, tokens))
-    if (np.abs(settled - 1) < _SETTLED).all():
-        fluctuation, error = _delta_fluctuation(head, tokens, white, n)
-        return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
+    gram = white.values @ white.values.T
+    common = (mean.mse / max(float(np.trace(gram)), 1e-300))[:, None, None] * gram
     outputs = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
+    shift = white.values @ np.stack([m.average_shift(tilts) for m in moments]) @ white.values.T
+    # A query is one of its own keys: the trace of its second moment is known with that.
+    trace = np.trace(outputs, axis1=1, axis2=2)
+    own = n * mean.own_share / np.maximum(trace, 1e-300) - 1
+    bias = shift + own[:, None, None] * outputs - common
+    bias_square = (bias**2).sum(axis=(1, 2))
+    unsure = n * mean.own_error / np.maximum(trace, 1e-300) + _SECOND_ORDER * np.abs(own)
+    unsure *= np.linalg.norm(outputs, axis=(1, 2))
+    bias_error = 2 * np.sqrt(bias_square) * unsure + unsure**2
     alone = [mean_squared_energy(white, tilts, int(k)) for k in n] - (outputs**2).sum(axis=(1, 2))
-    alone -= common_part(white.values @ white.values.T, outputs, mean.mse)
-    together, error = _together(head, tokens, white, outputs, moments, mean)
-    fluctuation = alone / n + together
+    if np.abs(white.offset).max() > _CENTRED * top:
+        alone -= common_part(gram, outputs, mean.mse)
+        together, error = _together(head, tokens, white, outputs, moments, mean)
+    else:
+        pair, error = _pair_squares(white, n)
+        seen, seen_error = _own_keys(head, tokens, white, outputs, moments, n)
+        pair = pair + seen
+        error = np.hypot(error, np.hypot(seen_error, _SECOND_ORDER * seen))
+        # The square of m_n - m varies too, and Cov_n leaves it out: normal, and apart from Cov_n.
+        left_out = mean.mse**2 + (common**2).sum(axis=(1, 2))
+        together = (1 - 1 / n) * pair - left_out
+        shared = np.hypot(2 * mean.numerical_error / mean.mse, _NOT_APART + 1 / n)
+        error = np.hypot(error, shared * left_out)
+    total = alone / n + together
+    fluctuation = np.maximum(total, 0.0)
+    error = np.hypot(error, bias_error) + fluctuation - total
     return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
 
 
-def _delta_fluctuation(
-    head: Head, tokens: Tokens, white: WhitenedHead, n: NDArray[np.int64]
+def _pair_squares(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[Array, Array]:
+    """How two queries' outer products vary together, averaged over pairs; and its error."""
+    first, second, pool = query_pairs(white, n)
+    b1, b2 = white.tilts(first), white.tilts(second)
+
+    def both_signs(index: int) -> Array:
+        signs = [np.stack([b1[index], sign * b2[index]]) for sign in (1, -1)]
+        found = [square_moment(white.metric, tilts, n) for tilts in signs]
+        return (found[0] + found[1]) / 2
+
+    return average_over_pairs(pool, both_signs, _PICKS)
+
+
+def _own_keys(
+    head: Head,
+    tokens: Tokens,
+    white: WhitenedHead,
+    typical: Array,
+    moments: tuple[OutputMoments, ...],
+    n: NDArray[np.int64],
 ) -> tuple[Array, Array]:
-    """E|psi_S|_F^2 / n, where the mean has reached its central limit; and its error."""
-    seen, weight = _seen_tokens(white, _DELTA_TOKENS)
-    response = covariance_influence(head, tokens, tokens.mean() + seen @ tokens.sqrt_cov())
-    energy = weight * (response**2).sum(axis=(1, 2))
-    return energy.mean() / n, energy.std() / np.sqrt(len(energy)) / n
+    """What two queries' outer products gain by being keys of each other, to first order.
+
+    A token moves the other queries' squares by its projection K, and has its own as a query.
+    """
+    rule = Projection.of(head, tokens, n, queries=2 * _RULE)
+    seen, weight = _seen_tokens(white, _TOKENS)
+    found = []
+    for g in np.array_split(seen, _blocks(white, len(seen))):
+        moved = 2 * rule.as_key(g, squares=True)[1]
+        asked = zip(moments, moved, strict=True)
+        inner = np.stack([o.inner(white.tilts(g), white.values, key) for o, key in asked])
+        found.append(inner - (moved * typical[:, None]).sum(axis=(2, 3)))
+    energy = weight * np.concatenate(found, axis=1)
+    return energy.mean(axis=1), energy.std(axis=1) / np.sqrt(len(seen))
+
+
+def _blocks(white: WhitenedHead, tokens: int) -> int:
+    """In how many parts tokens go, for their squares to fit."""
+    return max(1, tokens // max(1, _BLOCK_NUMBERS // len(white.values) ** 2))
+
+
+def _weighed(found: list[CovarianceError]) -> CovarianceError:
+    """Average by the inverse squares of the errors, for each n; its error is the smaller one."""
+    errors = np.array([f.numerical_error for f in found])
+    weight = (errors.min(axis=0) / np.maximum(errors, 1e-300)) ** 2
+    weight /= weight.sum(axis=0)
+    parts = [(f.mse, f.bias_square, f.fluctuation) for f in found]
+    mse, bias_square, fluctuation = (np.array(parts) * weight[:, None]).sum(axis=0)
+    return CovarianceError(found[0].n, mse, bias_square, fluctuation, errors.min(axis=0))
 
 
 def common_part(gram: Array, outputs: Array, mean_mse: Array) -> Array:
@@ -140,8 +251,7 @@ def _together(
         shared = (means[0] * means[1]).sum(axis=2) + ((means[0] + means[1]) * own).sum(axis=2)
         return covariance, n[:, None] * shared
 
-    block = max(1, _BLOCK_NUMBERS // len(white.values) ** 2)
-    blocks = np.array_split(seen, max(1, len(seen) // block))
+    blocks = np.array_split(seen, _blocks(white, len(seen)))
     with ThreadPoolExecutor(2) as executor:
         found = list(executor.map(energies, blocks))
     energy, mean_energy = weight * np.concatenate(found, axis=2)
