@@ -1,13 +1,14 @@
 """What does a longer text cost? Each head's own law of keys, the far ones many times over.
 
 A query sees the first keys and the recent ones once, however long the text is. What grows with the
-text is the rest: more keys of the same law of scores and values. So at a context of n keys each
-far key of a query stands for m = (n - near) / far keys of its kind (docs/theory/threshold.md).
+text is the rest: more keys of the same law of scores and values, but for what a score loses with
+distance. So at a context of n keys each far key of a query stands for m = (n - near) / far keys of
+its kind, the farther ones weaker (docs/theory/threshold.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,9 +97,11 @@ def output_growth(
         values = grouped(call.value[0], len(scores)).transpose(1, 2)
         along = gradients[:, :, places] @ values
         place = torch.arange(scores.shape[-1])
-        near = (place < SINKS) | (places[:, None] - place < window)
+        distance = places[:, None] - place
+        near = (place < SINKS) | (distance < window)
+        fall = decay(scores, near, distance)
         for t, n in enumerate(lengths):
-            read, variance = extended(scores, along, near, n, levels)
+            read, variance = extended(scores, along, near, n, levels, fall)
             keys[:, t] += read * (group.start == 0)
             error[:, t, group] += variance
 
@@ -107,8 +110,21 @@ def output_growth(
     return Growth(levels, lengths, 0.5 * error / len(places), keys / len(places) / (layers * heads))
 
 
+def decay(scores: Tensor, near: Tensor, distance: Tensor) -> Tensor:
+    """Power of the distance by which e^score falls over the far keys, (H,), at most zero.
+
+    Least squares of scores (H, R, N) on log distance, with a mean for each query.
+    """
+    far = (scores[0] > -torch.inf) & ~near
+    logs = distance.clamp_min(1).log().to(scores.dtype)
+    count = far.sum(-1, keepdim=True).clamp_min(1)
+    spread = torch.where(far, logs - torch.where(far, logs, 0).sum(-1, keepdim=True) / count, 0)
+    slope = (spread * torch.where(far, scores, 0)).sum((1, 2)) / spread.square().sum()
+    return slope.nan_to_num(0.0).clamp_max(0.0)
+
+
 def extended(
-    scores: Tensor, along: Tensor, near: Tensor, n: float, c: Array
+    scores: Tensor, along: Tensor, near: Tensor, n: float, c: Array, fall: Tensor
 ) -> tuple[Array, Array]:
     """Keys read (C,) and variance (C, K), sums over heads and queries, in a context of `n` keys.
 
@@ -120,19 +136,41 @@ def extended(
         <g, v_j> of every key, whatever is added to all keys of a query.
     near : (R, N) tensor of bool
         Keys that come once.
+    fall : (H,) tensor
+        Power of the distance by which e^score falls; zero makes far keys plain copies.
     """
     seen = scores[0] > -torch.inf
     once, far = seen & near, seen & ~near
-    times = (n - once.sum(-1)).clamp_min(0) / far.sum(-1).clamp_min(1)
-    count = torch.where(far, times[:, None], once.to(scores.dtype))
     raw = torch.exp(scores - scores.amax(-1, keepdim=True))
-    weights = raw / (count * raw).sum(-1, keepdim=True)
-    mean = (count * weights * along).sum(-1, keepdim=True)
-    square = (count * (along - mean).square()).double()
-    keys, variance = [], []
-    for one in c:
-        below = weights < 1 / one
-        noise = torch.where(below, weights / one - weights.square(), 0.0)
-        keys.append(float((count * (one * weights).clamp_max(1)).double().sum()))
-        variance.append((square * noise).sum((1, 2, 3)).numpy())
-    return np.array(keys), np.array(variance)
+    kinds = [(once.to(scores.dtype), raw)] + [
+        (far * times[:, None], raw * torch.exp(fall[:, None] * log)[..., None])
+        for times, log in _copies(once.sum(-1), far.sum(-1), n)
+    ]
+    whole = torch.stack([(count * mass).sum(-1, keepdim=True) for count, mass in kinds]).sum(0)
+    laws = [(count, mass / whole) for count, mass in kinds]
+    mean = torch.stack(
+        [(count * weights * along).sum(-1, keepdim=True) for count, weights in laws]
+    ).sum(0)
+    square = (along - mean).square().double()
+    keys, variance = np.zeros(len(c)), np.zeros((len(c), len(along)))
+    for count, weights in laws:
+        for row, one in enumerate(c):
+            noise = torch.where(weights < 1 / one, weights / one - weights.square(), 0.0)
+            keys[row] += float((count * (one * weights).clamp_max(1)).double().sum())
+            variance[row] += (square * (count * noise)).sum((1, 2, 3)).numpy()
+    return keys, variance
+
+
+def _copies(near: Tensor, far: Tensor, n: float) -> Iterator[tuple[Tensor, Tensor]]:
+    """Far keys of a longer context in blocks that double: how often each comes, and how far away.
+
+    Both (R,): a number, and the logarithm of the distance over that of the keys themselves.
+    """
+    size = far.clamp_min(1).double()
+    left = (n - near).clamp_min(0).double()
+    begin = torch.zeros_like(size)
+    while (left > 0).any():
+        block = torch.minimum(left, begin.maximum(size))
+        log = torch.log((near + begin + block / 2) / (near + size / 2)).clamp_min(0.0)
+        yield (block / size).float(), log.float()
+        left, begin = left - block, begin + block
