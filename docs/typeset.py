@@ -15,7 +15,9 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
-LAST = r"(?![A-Za-z\dα-ωΑ-Ω_])"
+LAST = (
+    r"(?:(?![A-Za-z\dα-ωΑ-Ω_])|(?=[^\W\d_]_[^\W\d_]\b))"  # of a word, or c_j c_k without the space
+)
 RAISED = re.compile(
     rf"(?<=[^\s\\_^])([_^])({BRACED}|-?[\d½]+|-?[^\W\d_]{LAST}|[a-zA-Z\d]{{2}}{LAST}|∞)"
 )
