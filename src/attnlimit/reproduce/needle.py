@@ -34,7 +34,8 @@ class Needle(Experiment):
             "texts_licence": "MIT; transcripts of the American Presidency Project",
             "tokens": 1000 if paper else 300,
             "depths": [0.1, 0.3, 0.5, 0.7, 0.9] if paper else [0.2, 0.7],
-            "samplers": [f"{way}:{n}" for way in ("threshold", "top-k") for n in (8, 32, 128)],
+            "samplers": [f"threshold:{c}" for c in (16, 64, 256)]
+            + [f"top-k:{k}" for k in (8, 32, 128)],
             "planned": "sotu:Washington 1790",
             "kl": [0.1, 0.01],
             "keep": [0.5, 0.25, 0.1],

@@ -13,7 +13,7 @@ from attnlimit.models import output_error, output_errors, spend, try_samplers
 from attnlimit.models.capture.encode import encode
 from attnlimit.models.output.bias import bias_distance
 from attnlimit.models.output.heads import head_errors
-from attnlimit.models.output.target import choose_target
+from attnlimit.models.output.target import NextToken, choose_target
 from attnlimit.models.spend.assign import sampler_table
 from attnlimit.models.spend.outputs import run
 
@@ -51,6 +51,20 @@ def test_what_draws_nothing_is_predicted_by_one_pass(causal, sampler):
     assert found.variance == 0
     assert found.stderr == 0
     assert found.mean_keys == pytest.approx(measured.mean_keys, rel=0.02)
+
+
+def test_the_last_tokens_have_an_error_of_their_own(causal):
+    target, encoded, sampler = NextToken(52), encode(causal, IDS), DRAWN["threshold"]
+    found = output_error(causal, IDS, sampler, output=target, probes=48)
+    with torch.no_grad():
+        dense = target.read(run(causal, encoded))
+        values = []
+        for seed in range(40):
+            with spend(causal, sampler, seed=seed):
+                values.append(target.distance(dense, target.read(run(causal, encoded))))
+    assert len(dense) == 8
+    error = np.hypot(found.stderr, np.std(values, ddof=1) / len(values) ** 0.5)
+    assert abs(found.kl - np.mean(values)) < 0.12 * np.mean(values) + 4 * error
 
 
 def test_probes_and_the_pass_agree_on_a_small_bias(causal):

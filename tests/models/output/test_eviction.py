@@ -17,6 +17,8 @@ from attnlimit.models import (  # noqa: E402
     output_weights,
     try_evict,
 )
+from attnlimit.models.output.target import NextToken  # noqa: E402
+from attnlimit.models.spend.evict.try_evict import read_on  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,22 @@ def test_sizes_that_are_none_are_refused(sizes, message):
 def test_sizes_of_another_model_are_refused(model, ids):
     with pytest.raises(BadInput, match="the model has 2 of 2"):
         eviction_error(model, ids, Evict(0.5, 8, sizes=np.ones((3, 2))), probes=2)
+
+
+def test_some_of_the_tokens_after_a_cut_can_be_asked(model, ids):
+    rules = {"half": Evict(0.5, 8, recent=4)}
+    predicted = eviction_errors(model, ids, rules, prompt=48, first=64, probes=48)["half"]
+    assert (predicted.prompt, predicted.after) == (48, 8)
+    runs = read_on(model, torch.tensor([ids]), rules, 48, repeats=24, seed=0)
+    _, full, _ = next(runs)
+    target = NextToken()
+    found = [target.distance(full[16:], logs[16:]) for _, logs, _ in runs]
+    error = np.hypot(predicted.stderr, np.std(found, ddof=1) / len(found) ** 0.5)
+    assert abs(predicted.kl - np.mean(found)) <= 4 * error + 0.15 * np.mean(found)
+    with pytest.raises(BadInput, match="first must be at least 48"):
+        eviction_errors(model, ids, rules, prompt=48, first=40)
+    with pytest.raises(BadInput, match="first must be below that, got 72"):
+        eviction_errors(model, ids, rules, prompt=48, first=72)
 
 
 def test_half_of_the_text_stands_in_for_what_comes(model, ids):
