@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "docs"))
+typeset = pytest.importorskip("typeset", reason="needs the extra `docs`")
 public_names = pytest.importorskip("public_names", reason="needs the extra `docs`").public_names
 
 NAMES = [name for names in public_names().values() for name in names]
@@ -48,6 +49,23 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
         if not target.startswith("gallery/") and "/gallery/" not in target:
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("e^{-te^{s_1}} dt", "e[−te[s[1]]] dt"),
+        ("E[p_i - p_i²]", "E[p[i] - p[i]²]"),
+        ("c_jc_k, H_kv, |_F^2, 10^12", "c[j]c[k], H[kv], |[F][2], 10[12]"),
+        ("score_std, keys_by_length, n_max", "score_std, keys_by_length, n_max"),
+    ],
+)
+def test_indices_are_set_and_names_are_left_alone(text, shown):
+    def drawn(node):
+        inner = "".join(drawn(child) for child in node.children) or node.astext()
+        return f"[{inner}]" if node.tagname in ("subscript", "superscript") else inner
+
+    assert "".join(drawn(node) for node in typeset.typeset(text)) == shown
 
 
 def test_pages_have_short_lines():
