@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from time import process_time
 
-import numpy as np
 import pandas as pd
 
 import attnlimit as al
@@ -90,7 +89,7 @@ def queries(folder: str) -> pd.DataFrame:
             )
             rows.append({"covered": float((every <= terms.over_queries(few)).mean())})
     covered = pd.DataFrame(rows).covered
-    share = terms.quantile
+    law = Job(Shape(1, 1, 1, 64, 1), CONTEXT, queries=SAMPLED)
     return pd.DataFrame(
         [
             {
@@ -98,8 +97,9 @@ def queries(folder: str) -> pd.DataFrame:
                 "asked": SAMPLED,
                 "of": CONTEXT // 2,
                 "covered, mean": covered.mean(),
-                "off by, root mean square": np.sqrt(((covered - share) ** 2).mean()),
-                "predicted": np.sqrt(share * (1 - share) / SAMPLED),
+                "predicted": law.share_covered,
+                "spread over heads": covered.std(),
+                "predicted spread": law.share_error,
             }
         ]
     )

@@ -2,10 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from attnlimit.budgets.terms import Terms
 from attnlimit.cost import (
     HOUR,
     NAMED,
@@ -173,3 +175,13 @@ def test_nonsense_is_refused_in_one_sentence(wrong):
     assert (code, out) == (2, "")
     assert err.startswith("Error: ")
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_budget_covers_what_the_law_of_its_sample_says():
+    """Needs of queries as uniform numbers: the budget of a sample is the share it covers."""
+    job = Job(NAMED["smollm2"], 4096, queries=128)
+    drawn = np.random.default_rng(0).random((20_000, job.asked))
+    covered = np.array([Terms().over_queries(needs) for needs in drawn])
+    error = covered.std() / np.sqrt(len(covered))
+    assert covered.mean() == pytest.approx(job.share_covered, abs=4 * error)
+    assert covered.std() == pytest.approx(job.share_error, rel=0.03)

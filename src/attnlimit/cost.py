@@ -141,9 +141,19 @@ class Job:
         return 3.0 * NUMBER * self.texts * self.context * self.shape.head_dim
 
     @property
+    def share_covered(self) -> float:
+        """Share of all queries that a budget covers, expected: an order statistic's Beta law."""
+        return self._rank / (self.asked + 1)
+
+    @property
     def share_error(self) -> float:
-        """Standard error of the share of queries that a budget covers, from those asked."""
-        return math.sqrt(QUANTILE * (1 - QUANTILE) / self.asked)
+        """Standard error of that share."""
+        share = self.share_covered
+        return math.sqrt(share * (1 - share) / (self.asked + 2))
+
+    @property
+    def _rank(self) -> int:
+        return math.ceil(QUANTILE * (self.asked - 1)) + 1
 
     @property
     def asked(self) -> int:

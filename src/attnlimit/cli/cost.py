@@ -38,12 +38,13 @@ def cost(
     job = Job(shape, context, queries, parts, replicates, number=2 if half else 4)
     found = Estimate(job, measure_rates(job), count)
     if json:
-        jobs = {"jobs": found.totals(), "share_error": job.share_error}
+        covered = {"share_covered": job.share_covered, "share_error": job.share_error}
+        jobs = {"jobs": found.totals(), **covered}
         print_json({"stages": found.to_frame(), **jobs, "rates": found.rates})
         return
     print_table(found.to_frame(), f"{like or model}, {parts} x {context} tokens")
     print_table(found.totals())
     say(
-        f"The share of queries that a budget covers is known to +- {100 * job.share_error:.2g} % "
-        f"from {job.asked} of each head."
+        f"A budget covers {100 * job.share_covered:.1f} +- {100 * job.share_error:.2g} % of the "
+        f"queries, expected from {job.asked} of each head."
     )

@@ -115,7 +115,7 @@ def plan_targets(
 ) -> list[OutputPlan]:
     """Plan for several targets from the same probes; see `plan_output`.
 
-    For targets that are `sensitive`, a run says how the error can be seen while it is spent, and
+    For targets that are `sensitive`, draws say how the error can be seen while it is spent, and
     how many keys the query heads that share a cache read together.
     `allowed` are KL divergences if `output` is "kl", 1 - cosine of the embedding if "cosine".
     `progress(done, total)` is called after each text.
