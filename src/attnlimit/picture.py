@@ -9,6 +9,8 @@ from numpy.typing import ArrayLike
 
 BARS = "bars: one standard error"
 """What every figure says of its error bars, and what `Series.error` holds."""
+RINGS = "rings: more than 3 combined errors from the prediction"
+"""What a figure says of its rings, where it has any."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,8 @@ class Series:
     """One line or one set of points.
 
     `style` is "line", "dashed", "dotted", "points" or "band" (then `lower` and `upper` bound it).
-    Points have bars of `error`, one standard error, on either side.
+    Points have bars of `error`, one standard error, on either side, and rings where `beyond`: more
+    than three combined errors from what was predicted.
     Series of one `group` share a colour; only a series with a `label` enters the legend.
     """
 
@@ -28,6 +31,7 @@ class Series:
     error: ArrayLike | None = None
     lower: ArrayLike | None = None
     upper: ArrayLike | None = None
+    beyond: Sequence[bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,10 @@ class FigureSpec:
 
     @property
     def below(self) -> str:
-        """The caption, and what the bars are where there are any."""
-        bars = any(one.error is not None for panel in self.panels for one in panel.series)
-        return "; ".join(filter(None, [self.caption.rstrip("."), BARS])) if bars else self.caption
+        """The caption, and what bars and rings are where there are any."""
+        series = [one for panel in self.panels for one in panel.series]
+        bars = any(one.error is not None for one in series)
+        rings = any(one.beyond is not None and any(one.beyond) for one in series)
+        if not bars:
+            return self.caption
+        return "; ".join(filter(None, [self.caption.rstrip("."), BARS, RINGS if rings else ""]))

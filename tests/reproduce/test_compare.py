@@ -2,7 +2,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from attnlimit.reproduce.compare import agreement, largest_z, plus_minus, with_z
+from attnlimit.reproduce.compare import (
+    agreement,
+    beyond_listed,
+    comparable,
+    largest_z,
+    marked,
+    plus_minus,
+    with_z,
+)
+from attnlimit.reproduce.panels import points
 
 ROWS = pd.DataFrame(
     {
@@ -53,3 +62,25 @@ def test_a_prediction_s_own_error_counts():
     assert with_z(rows)["z"][0] == pytest.approx(10)
     assert with_z(rows.assign(prediction_error=0.04))["z"][0] == pytest.approx(6)
     assert with_z(rows.assign(prediction_error=np.nan))["z"][0] == pytest.approx(10)
+
+
+def test_rows_beyond_three_are_marked_everywhere():
+    rows = pd.DataFrame(
+        {
+            "n": [10, 20, 10, 20, 10, 20],
+            "predicted": [1.0, 1.0, 1.0, 1.0, 1.0, 1.45],
+            "measured": 1.0,
+            "stderr": 0.1,
+        }
+    )
+    assert marked(with_z(rows))["z"].tolist() == ["0.0"] * 5 + ["4.5 !"]
+    assert beyond_listed(rows) == "Beyond 3 combined errors: n 20 (z +4.5)."
+    assert beyond_listed(rows.head(5)).startswith("No row")
+    assert points(rows).beyond == [False] * 5 + [True]
+
+
+def test_errors_of_models_are_compared_too():
+    rows = pd.DataFrame({"predicted": [1.0, 2.0], "measured": [1.1, np.nan]})
+    assert comparable(rows) is None
+    named = comparable(rows.assign(measured_stderr=0.03, predicted_stderr=0.04))
+    assert with_z(named)["z"].tolist() == pytest.approx([-2])

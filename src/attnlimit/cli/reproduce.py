@@ -80,7 +80,7 @@ def reproduce(
             }
         )
         return
-    print_table(result.table, result.experiment.title)
+    print_table(result.shown, result.experiment.title)
     say(
         *(f"  {remark}" for remark in result.remarks),
         f"\nrun folder  {folder}\nresults     {folder / 'curves.parquet'}",

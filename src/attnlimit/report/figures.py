@@ -125,5 +125,11 @@ def _add_static(axis: Any, series: Series, colour: str) -> None:
         axis.errorbar(
             x, y, series.error, fmt="o", markersize=3.2, elinewidth=0.9, capsize=2, zorder=3, **look
         )
+        if series.beyond is not None and any(series.beyond):
+            ringed = np.asarray(series.beyond)
+            places = np.asarray(x)[ringed], np.asarray(y)[ringed]
+            axis.plot(
+                *places, "o", markersize=8, fillstyle="none", markeredgewidth=0.9, color=colour
+            )
     else:
         axis.plot(x, y, linestyle=DASHES[series.style], linewidth=1.3, **look)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -10,6 +12,11 @@ COMPARED = ("predicted", "measured", "stderr")
 OWN = "prediction_error"
 """The column of what a prediction says of its own error, where it says something."""
 ROUNDING = 1e-12
+BEYOND = 3.0
+"""Combined errors past which a row is marked, in tables and figures alike."""
+MARK = " !"
+_LISTED = 6
+_PLACES = 4
 
 
 def with_z(frame: pd.DataFrame) -> pd.DataFrame:
@@ -22,6 +29,65 @@ def with_z(frame: pd.DataFrame) -> pd.DataFrame:
     error = (frame["stderr"] ** 2 + own**2) ** 0.5
     gap = frame["predicted"] - frame["measured"]
     return frame.assign(z=gap / error.where(error > ROUNDING * frame["measured"].abs()))
+
+
+def comparable(curves: pd.DataFrame) -> pd.DataFrame | None:
+    """Return the rows that have a prediction and a measurement, or nothing if none has.
+
+    Errors may be called `measured_stderr` and `predicted_stderr`.
+    """
+    named = curves
+    if not set(COMPARED) <= set(curves) and "predicted_stderr" in curves:
+        named = curves.rename(columns={"measured_stderr": "stderr", "predicted_stderr": OWN})
+    if not set(COMPARED) <= set(named):
+        return None
+    found = named.dropna(subset=["predicted", "measured"])
+    return None if found.empty else found
+
+
+def is_beyond(frame: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are more than three combined errors from what was predicted."""
+    return with_z(frame)["z"].abs() > BEYOND
+
+
+def beyond_listed(frame: pd.DataFrame) -> str:
+    """Name the rows beyond three combined errors, the farthest first, by what tells them apart."""
+    far = with_z(frame)[is_beyond(frame)]
+    if far.empty:
+        return "No row is more than 3 combined errors from its prediction."
+    far = far.loc[far["z"].abs().sort_values(ascending=False).index]
+    names = [str(name) for name in frame.columns if name not in (*COMPARED, OWN)]
+    apart = [name for name in names if _tells(frame[name])]
+    apart.sort(key=lambda name: pd.api.types.is_float_dtype(frame[name]))
+    rows = []
+    for row in far.head(_LISTED).to_dict("records"):
+        where = ", ".join(f"{name} {_short(row[name])}" for name in apart[:_PLACES])
+        rows.append(f"{where} (z {row['z']:+.1f})")
+    more = f" and {len(far) - _LISTED} more" if len(far) > _LISTED else ""
+    return f"Beyond 3 combined errors: {'; '.join(rows)}{more}."
+
+
+def marked(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the table with z as text, those beyond three combined errors with a mark."""
+    shown = {
+        name: [
+            "–" if np.isnan(z) else f"{z:.1f}{MARK if abs(z) > BEYOND else ''}"
+            for z in table[name].to_numpy(float)
+        ]
+        for name in ("z", "largest |z|")
+        if name in table and pd.api.types.is_numeric_dtype(table[name])
+    }
+    return table.assign(**shown)
+
+
+def _tells(column: pd.Series[Any]) -> bool:
+    """Whether a column is a setting, with few values that come again, and not a result."""
+    few = 1 < column.nunique() <= max(len(column) // 3, 2)
+    return few and not pd.api.types.is_bool_dtype(column)
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
 
 
 def largest_z(frame: pd.DataFrame) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.picture import Panel, Series
-from attnlimit.reproduce.compare import OWN
+from attnlimit.reproduce.compare import COMPARED, OWN, is_beyond
 from attnlimit.reproduce.rows import groups
 
 TOKENS = "number of tokens n"
@@ -25,10 +25,15 @@ def points(
     label: str | None = None,
     group: str | None = None,
 ) -> Series:
-    """Draw what was measured, with bars where the rows have standard errors."""
+    """Draw what was measured, with bars where the rows have standard errors.
+
+    Rings where a prediction is beside it and more than three combined errors away.
+    """
     shown = rows[rows[y].notna()]
-    bars = shown.get(stderr)
-    return Series(shown[x], shown[y], "points", label, label if group is None else group, bars)
+    bars, colour = shown.get(stderr), label if group is None else group
+    compared = y == "measured" and set(COMPARED) <= set(shown)
+    rings = is_beyond(shown).tolist() if compared else None
+    return Series(shown[x], shown[y], "points", label, colour, bars, beyond=rings)
 
 
 def pair(

@@ -16,6 +16,7 @@ import pandas as pd
 from attnlimit.files import digest
 from attnlimit.picture import FigureSpec
 from attnlimit.report.run_page import Shown
+from attnlimit.reproduce.compare import agreement, beyond_listed, comparable, marked
 from attnlimit.reproduce.experiment import Config, Experiment
 from attnlimit.reproduce.registry import load
 from attnlimit.runs import Executor, ShardsSetAside, execute
@@ -37,9 +38,23 @@ class Result:
         return self.experiment.table(self.config, self.curves)
 
     @cached_property
+    def shown(self) -> pd.DataFrame:
+        """The table for people: rows beyond three combined errors are marked."""
+        return marked(self.table)
+
+    @cached_property
     def remarks(self) -> list[str]:
-        """Sentences to be printed under the table."""
-        return self.experiment.remarks(self.config, self.curves)
+        """Sentences under the table: the experiment's, and how far all predictions are off.
+
+        The same z for all experiments, that of `compare.with_z`.
+        """
+        said = self.experiment.remarks(self.config, self.curves)
+        compared = comparable(self.curves)
+        if compared is None:
+            return said
+        if not any("combined errors" in sentence for sentence in said):
+            said = [*said, agreement(compared)]
+        return [*said, beyond_listed(compared)]
 
     @cached_property
     def figure(self) -> FigureSpec:
@@ -71,7 +86,7 @@ class Result:
     def page(self, record: dict[str, Any]) -> Shown:
         """Return what its page shows; `record` is the run's."""
         title = self.experiment.title
-        return Shown(record, title, self.command, self.figure, self.table, self.remarks)
+        return Shown(record, title, self.command, self.figure, self.shown, self.remarks)
 
 
 def run(

@@ -22,7 +22,8 @@ function traces(panel) {
     if (s.style === "points") {
       const bars = s.error ? { array: s.error, color: colour, thickness: 1.2, width: 3 } : undefined;
       return Object.assign(shared, { x: s.x, y: s.y, error_y: bars, mode: "markers",
-        marker: { color: colour, size: 7 } });
+        marker: { color: colour, size: s.beyond ? s.beyond.map((far) => (far ? 13 : 7)) : 7,
+          symbol: s.beyond ? s.beyond.map((far) => (far ? "circle-open-dot" : "circle")) : "circle" } });
     }
     return Object.assign(shared, { x: s.x, y: s.y, mode: "lines",
       line: { color: colour, width: 2, dash: DASH[s.style] } });

@@ -102,11 +102,14 @@ class Benchmarks(Experiment):
             shown = rows["recommended"] | (rows["pooling"] == "mean pooling")
             for pooling, part in groups(rows[shown], "pooling"):
                 line = part.sort_values("trained_on")
-                x, ends = line["trained_on"], {"lower": line["low"], "upper": line["high"]}
+                x, middle, low, high = (
+                    line[name] for name in ("trained_on", "predicted", "low", "high")
+                )
                 seen = where(part, tested_on="pilot")
                 last = where(part, tested_on="rest")
                 if line["recommended"].any():
-                    series.append(Series(x, line["predicted"], "band", None, pooling, **ends))
+                    band = Series(x, middle, "band", None, pooling, lower=low, upper=high)
+                    series.append(band)
                 series += [
                     Series(x, line["predicted"], "line", pooling, pooling),
                     points(pd.concat([seen, last]), "trained_on", group=pooling),

@@ -87,7 +87,8 @@ def _beyond_first_order(responses: Responses) -> Array:
         cross = (weighted * across) @ share.T
         common = (weighted * lengths) @ share.T - cross - cross.T
         common += (outputs @ outputs.T) * (weighted @ share.T)
-        size = np.sqrt(np.maximum(np.diag(common), 1e-300))
+        # A query that sees but one key has nothing to share.
+        size = np.sqrt(np.maximum(np.diag(common), 1e-12 * float(np.diag(common).max()) + 1e-200))
         beyond = responses.spread()[k] - (count - 2) * responses.energy[k]
         higher = np.sqrt(np.maximum(beyond, 0.0))
         guess = np.outer(higher, higher) * (common / np.outer(size, size)) ** 2
