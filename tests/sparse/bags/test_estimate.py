@@ -18,6 +18,12 @@ def test_estimate_recovers_the_task():
     assert abs(found.direction @ (found.whitening.T @ task.direction(30))) > 0.9
 
 
+def test_whitening_by_few_instances_does_not_inflate_the_strength():
+    task = SparseTask(10, 1, 5.3)
+    found = [estimate(drawn(task, 100, 55, seed=seed)).task.strength for seed in range(12)]
+    assert np.mean(found) == pytest.approx(5.3, rel=0.03)  # 5 % too strong if it were left
+
+
 def test_estimate_does_not_depend_on_the_coordinates():
     task = SparseTask(10, 2, 4.0)
     bags = drawn(task, 300, 10, seed=2)

@@ -101,7 +101,9 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
     half_alignment = float(np.sqrt(np.clip(agreement, 0.02, 1.0)))
     fits = [_shift_on(units[k], halves[1 - k], white.of_class(-1)) for k in (0, 1)]
     fraction, shift = np.mean(fits, axis=0).tolist()
-    strength = shift / half_alignment
+    # whitening by m instances lengthens every shift: E of an inverse Wishart matrix
+    whitened = float(np.sqrt(1 - (dim + 1) / len(negative)))
+    strength = whitened * shift / half_alignment
     length = round(float(np.mean(bags.lengths)))
     signals = int(np.clip(round(fraction * length), 1, length))
     task = SparseTask(length, signals, strength, float(np.mean(bags.labels > 0)))
