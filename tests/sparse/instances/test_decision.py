@@ -2,6 +2,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import softmax
 
 import attnlimit as al
@@ -54,6 +55,22 @@ def test_independent_keeping_is_its_outcomes(weighted):
         chance.append(p ** sum(kept) * (1 - p) ** (8 - sum(kept)))
     exact = np.array(chance) @ (np.array(odds) < 0.1)
     assert chance_below(sampler, SCORES, ODDS, 0.1) == pytest.approx(exact, abs=0.01)
+
+
+def test_what_is_kept_for_sure_does_not_blur_the_rest():
+    """Two large terms that nearly cancel: the small ones, kept by chance, decide."""
+    scores = np.array([6.0, 6.0, *np.linspace(-1, 1, 7)])
+    odds = np.array([1.0, -1.0 - 0.3 * np.exp(-6), 1.2, -0.7, 0.4, -1.5, 0.9, 0.3, -0.2])
+    sampler = al.Keep(al.TopK(2), 3, weighted=False)
+    p = sampler.keep(torch.from_numpy(scores)[None], torch.zeros(1, dtype=torch.long))[0].numpy()
+    assert (p == 1).sum() == 2
+    weights, exact = np.exp(scores), 0.0
+    for kept in product([False, True], repeat=7):
+        which = np.array([True, True, *kept])
+        chance = np.prod(np.where(which, p, 1 - p))
+        exact += chance * float(weights[which] @ odds[which] < 0)
+    assert 0.1 < exact < 0.9
+    assert chance_below(sampler, scores, odds, 0.0) == pytest.approx(exact, abs=0.01)
 
 
 def test_what_draws_nothing_decides_for_sure():

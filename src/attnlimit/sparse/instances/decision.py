@@ -50,7 +50,10 @@ def chance_below(sampler: Sampler, scores: Array, log_odds: Array, threshold: fl
     if sampler.draws == "nothing" or len(terms) == 1:
         return float(terms.sum() < 0)
     if sampler.draws == "independent":
-        return _negative(terms, None, _independent(terms, keep))
+        # what is kept for sure is often largest, and must not set how finely the rest is seen
+        sure = keep >= 1
+        chancy, offset = terms[~sure], float(terms[sure].sum())
+        return _negative(chancy, None, _independent(chancy, keep[~sure]), offset)
     size = int(sampler.size)  # type: ignore[attr-defined]
     if sampler.draws == "with replacement":
         return _negative(terms, size, _with_replacement(terms, size))
@@ -65,11 +68,13 @@ def decision_changes(sampler: Sampler, scores: Array, log_odds: Array, whole: fl
     return below if whole >= 0 else 1 - below
 
 
-def _negative(terms: Array, drawn: int | None, within: Within) -> float:
-    """Chance that the sum of the terms drawn, in ascending order of size, is negative.
+def _negative(terms: Array, drawn: int | None, within: Within, offset: float = 0.0) -> float:
+    """Chance that an offset and the terms drawn, in ascending order of size, sum below zero.
 
     `drawn` terms are drawn, equal ones among them perhaps; None if each is drawn once at most.
     """
+    if len(terms) == 0:
+        return float(offset < 0)
     sizes = np.abs(terms)
     zero = np.zeros(1)
     chance, below, mass_below = 0.0, 0, 0.0
@@ -78,7 +83,11 @@ def _negative(terms: Array, drawn: int | None, within: Within) -> float:
         if mass - mass_below > NEGLIGIBLE:
             top = float(sizes[end - 1])
             furthest = float(sizes[:end].sum()) if drawn is None else drawn * top
-            sign = _mean_sign(end, below if mass_below > NEGLIGIBLE else 0, within, top, furthest)
+            if abs(offset) >= furthest:
+                sign = float(np.sign(offset)) * (mass - mass_below)
+            else:
+                less = below if mass_below > NEGLIGIBLE else 0
+                sign = _mean_sign(end, less, within, top, furthest, offset)
             chance += (mass - mass_below - sign) / 2
         below, mass_below = end, mass
     return float(np.clip(chance, 0.0, 1.0))
@@ -94,11 +103,11 @@ def _levels(sizes: Array) -> list[int]:
     return ends[::-1]
 
 
-def _mean_sign(end: int, below: int, within: Within, top: float, furthest: float) -> float:
+def _mean_sign(
+    end: int, below: int, within: Within, top: float, furthest: float, offset: float
+) -> float:
     """E[sign of the sum] over draws from the `end` smallest terms but not from `below` alone."""
-    if top == 0:
-        return 0.0
-    period = _ROOM * furthest
+    period = _ROOM * (furthest + abs(offset))
     most = max(64, int(np.ceil(RESOLUTION * period / top * _CUT / (2 * np.pi))))
     smooth = _CUT * period / (2 * np.pi * most)
     total = 0.0
@@ -106,6 +115,7 @@ def _mean_sign(end: int, below: int, within: Within, top: float, furthest: float
         odd = 2 * np.arange(start, min(start + _BLOCK, most)) + 1.0
         frequency = np.asarray(odd * np.pi / period, dtype=np.float64)
         found = within(end, frequency) - (within(below, frequency) if below else 0.0)
+        found = found * np.exp(1j * frequency * offset)
         total += float((found.imag / odd) @ np.exp(-0.5 * (frequency * smooth) ** 2))
         if np.abs(found).max() < NEGLIGIBLE:
             break
