@@ -11,6 +11,9 @@ COMPARED = ("predicted", "measured", "stderr")
 """The columns of rows that compare."""
 OWN = "prediction_error"
 """The column of what a prediction says of its own error, where it says something."""
+INTERVAL = ("low", "high")
+"""The columns of a prediction's 90 % interval, where it has that instead."""
+_INTERVAL_WIDTH = 2 * 1.645  # of a normal variable, in its deviations
 ROUNDING = 1e-12
 BEYOND = 3.0
 """Combined errors past which a row is marked, in tables and figures alike."""
@@ -23,9 +26,12 @@ def with_z(frame: pd.DataFrame) -> pd.DataFrame:
     """Add z, by how many combined errors the prediction is above the measurement.
 
     The standard error of the measurement and, in the column `prediction_error`, the prediction's
-    own. There is none where nothing is random and the errors are but rounding.
+    own, or that of its 90 % interval. There is none where nothing is random and the errors are but
+    rounding.
     """
     own = frame[OWN].fillna(0.0) if OWN in frame else 0.0
+    if OWN not in frame and set(INTERVAL) <= set(frame):
+        own = ((frame["high"] - frame["low"]) / _INTERVAL_WIDTH).fillna(0.0)
     error = (frame["stderr"] ** 2 + own**2) ** 0.5
     gap = frame["predicted"] - frame["measured"]
     return frame.assign(z=gap / error.where(error > ROUNDING * frame["measured"].abs()))

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from attnlimit.errors import BadInput
 from attnlimit.picture import FigureSpec
-from attnlimit.reproduce.compare import COMPARED, agreement, with_z
+from attnlimit.reproduce.compare import COMPARED, agreement, comparable, with_z
 from attnlimit.runs.experiment import Config, Shard, halve_draws
 
 
@@ -66,6 +66,10 @@ class Experiment(ABC):
         """Sentences under the table; by default how well what was measured agrees."""
         compared = set(COMPARED) <= set(curves) and curves["measured"].notna().any()
         return [agreement(curves)] if compared else []
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """Rows whose predictions are held against measurements; by default all that have both."""
+        return comparable(curves)
 
     def split(self, shard: Shard) -> list[Shard]:
         """Cut a shard that found too little memory; by default it cannot be cut.

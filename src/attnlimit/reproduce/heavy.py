@@ -16,7 +16,7 @@ from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus, said, with_z
 from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
-from attnlimit.reproduce.panels import DRAWN, pair, pairs, panel, points
+from attnlimit.reproduce.panels import pair, pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory.law.gaussian import gaussian_law
 from attnlimit.theory.law.pointwise import pointwise_error
@@ -142,7 +142,12 @@ class HeavyTails(DrawnExperiment):
             panel(f"Laplace tokens: {squared}", errors, squared),
             panel(median, outputs, "output"),
         )
-        return FigureSpec(self.title, panels, 2, DRAWN)
+        caption = (
+            "Top left: points measured, lines the rate in the end, through the middle point. Top "
+            "right and bottom left: lines the exact law, points measured. Bottom right: points the "
+            "median of the draws, lines the limit where there is one (t < 1/b)"
+        )
+        return FigureSpec(self.title, panels, 2, caption)
 
 
 def _stable(

@@ -16,7 +16,7 @@ import pandas as pd
 from attnlimit.files import digest
 from attnlimit.picture import FigureSpec
 from attnlimit.report.run_page import Shown
-from attnlimit.reproduce.compare import agreement, beyond_listed, comparable, marked
+from attnlimit.reproduce.compare import agreement, beyond_listed, marked
 from attnlimit.reproduce.experiment import Config, Experiment
 from attnlimit.reproduce.registry import load
 from attnlimit.runs import Executor, ShardsSetAside, execute
@@ -49,7 +49,7 @@ class Result:
         The same z for all experiments, that of `compare.with_z`.
         """
         said = self.experiment.remarks(self.config, self.curves)
-        compared = comparable(self.curves)
+        compared = self.experiment.compared(self.config, self.curves)
         if compared is None:
             return said
         if not any("combined errors" in sentence for sentence in said):

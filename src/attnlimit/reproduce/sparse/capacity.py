@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import curve_fit
+from scipy.special import ndtr
 
+from attnlimit.checks import Array
 from attnlimit.picture import FigureSpec, Series
+from attnlimit.reproduce.compare import comparable, with_z
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.rows import NAMES, paired, shared, sizes, task_of
 from attnlimit.sparse import capacity, simulate_capacity
+
+_COLUMNS = {
+    "predicted": "alpha_star",
+    "measured": "alpha_star measured",
+    "stderr": "alpha_star stderr",
+}
 
 
 class SeparableBags(Experiment):
@@ -72,7 +82,8 @@ class SeparableBags(Experiment):
         for model, line in groups(stars, "model"):
             lines.append(Series(line["strength"], line["predicted"], "line", NAMES[model], model))
         for (model, _), dots in groups(where(curves, quantity="separable"), "model", "strength"):
-            checks.append(points(dots, "ratio", group=model))
+            # A step is not compared point by point.
+            checks.append(points(dots.drop(columns="predicted"), "ratio", group=model))
             checks.append(Series(dots["ratio"], dots["measured"], "dotted", None, model))
         panels = [panel("capacity", lines, "alpha* = n/d", "signal strength", x_scale="linear")]
         if checks:
@@ -93,42 +104,62 @@ class SeparableBags(Experiment):
         rows = []
         for (model, strength), part in groups(curves, "model", "strength"):
             dots = where(part, quantity="separable")
-            star = where(part, quantity="capacity")["predicted"]
-            row = {"model": model, "strength": strength, "alpha_star": star.iloc[0]}
-            if len(dots):
-                half, error = _half(dots.sort_values("ratio"))
-                row |= {
-                    "alpha_star measured": half * star.iloc[0],
-                    "alpha_star stderr": error * star.iloc[0],
-                }
-            for dot in dots.itertuples():
-                row[f"separable at {dot.ratio:g}"] = dot.measured
+            row = {"model": model, "strength": strength, **_star(part)}
+            row |= {f"separable at {dot.ratio:g}": dot.measured for dot in dots.itertuples()}
             rows.append(row)
-        return pd.DataFrame(rows)
+        table = with_z(pd.DataFrame(rows)).rename(columns=_COLUMNS)
+        return table.dropna(axis="columns", how="all")
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """The capacity and where half of the draws are separable: a step has no other number."""
+        rows = [
+            {"model": model, "strength": strength, **_star(part)}
+            for (model, strength), part in groups(curves, "model", "strength")
+        ]
+        return comparable(pd.DataFrame(rows))
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """What the columns are; a step is not compared point by point."""
         if where(curves, quantity="separable").empty:
             return []
+        dims = ", ".join(f"{dim} ({NAMES[model]})" for model, dim in config["dims"].items() if dim)
         return [
-            "alpha_star measured: where half of the draws are separable; separable at: fraction of "
-            f"{config['replicates']} draws at this multiple of the capacity."
+            "alpha_star: the capacity for d to infinity; measured: where half of the draws are "
+            f"separable; separable at: fraction of {config['replicates']} draws at this multiple.",
+            f"Drawn at d = {dims}: the step is some d^(-1/2) wide there and its middle still a few "
+            "percent above the limit, so that measured values lie above predicted ones.",
         ]
 
 
+def _star(part: pd.DataFrame) -> dict[str, float]:
+    """The capacity predicted and, if draws were made, measured with its standard error."""
+    star = float(where(part, quantity="capacity")["predicted"].iloc[0])
+    dots = where(part, quantity="separable")
+    half, error = _half(dots.sort_values("ratio")) if len(dots) else (np.nan, np.nan)
+    return {"predicted": star, "measured": half * star, "stderr": error * star}
+
+
 def _half(dots: pd.DataFrame) -> tuple[float, float]:
-    """Ratio at which half of the draws are separable, by a straight line near it, with error."""
+    """Ratio at which half of the draws are separable, with error: a normal curve along the step.
+
+    A straight line through the dots near it would lean with those that happen to be near.
+    """
     x, p = dots["ratio"].to_numpy(), dots["measured"].to_numpy()
-    near = (p > 0.02) & (p < 0.98)
-    if near.sum() < 2:
-        return float(np.interp(0.5, p[::-1], x[::-1])), float("nan")
-    error = np.maximum(dots["stderr"].to_numpy()[near], 0.02)
-    (slope, level), cov = np.polyfit(x[near] - 1, p[near], 1, w=1 / error, cov="unscaled")
-    if not slope < 0:
+    if not (p.max() > 0.5 > p.min()):
         return float("nan"), float("nan")
-    half = (0.5 - level) / slope
-    gradient = np.array([-half / slope, -1 / slope])
-    return 1 + float(half), float(np.sqrt(gradient @ cov @ gradient))
+    spread = np.maximum(dots["stderr"].to_numpy(), 0.02)
+    start = (float(np.interp(0.5, p[::-1], x[::-1])), float(np.log(np.ptp(x) / 6)))
+
+    def step(ratio: Array, middle: float, log_width: float) -> Array:
+        return np.asarray(ndtr((middle - ratio) / np.exp(log_width)))
+
+    try:
+        found, cov = curve_fit(step, x, p, start, sigma=spread, absolute_sigma=True)
+    except RuntimeError:  # it did not converge
+        return start[0], float("nan")
+    left = (step(x, *found) - p) / spread
+    scatter = max(1.0, float(left @ left) / max(len(x) - 2, 1))
+    return float(found[0]), float(np.sqrt(cov[0, 0] * scatter))
 
 
 EXPERIMENT = SeparableBags()

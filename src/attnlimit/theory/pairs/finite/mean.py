@@ -91,6 +91,7 @@ def _beyond_first_order(responses: Responses) -> Array:
         size = np.sqrt(np.maximum(np.diag(common), 1e-12 * float(np.diag(common).max()) + 1e-200))
         beyond = responses.spread()[k] - (count - 2) * responses.energy[k]
         higher = np.sqrt(np.maximum(beyond, 0.0))
-        guess = np.outer(higher, higher) * (common / np.outer(size, size)) ** 2
+        correlation = np.clip(common / np.outer(size, size), -1, 1)
+        guess = np.outer(higher, higher) * correlation**2
         total += guess / max(float(guess.mean()), 1e-300)
     return total / len(responses.n)
