@@ -18,7 +18,7 @@ import attnlimit as al
 from attnlimit.curve import Curve
 from attnlimit.models import from_arrays
 from attnlimit.reproduce import run
-from attnlimit.reproduce.compare import OWN, comparable, with_z
+from attnlimit.reproduce.compare import OWN, with_z
 
 BEYOND, WITHIN = 3.0, 0.98
 MEDIAN = (0.4, 1.1)
@@ -56,9 +56,8 @@ def of_capture(
 
 def of_experiment(name: str, **settings: object) -> Callable[[], pd.DataFrame]:
     def rows() -> pd.DataFrame:
-        curves = run(name, settings, seed=1).curves
-        keys = [key for key in ("horizon", "n", "strength", "quantity") if key in curves]
-        return comparable(curves.drop_duplicates(keys))
+        found = run(name, settings, seed=1)
+        return found.experiment.compared(found.config, found.curves)
 
     return rows
 

@@ -10,7 +10,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.independent import integrated_errors
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import agreement, said, with_z
+from attnlimit.reproduce.compare import COMPARED, agreement, comparable, said, with_z
 from attnlimit.reproduce.estimates import with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import LINEAR, panel, points
@@ -101,6 +101,10 @@ class CentralLimit(DrawnExperiment):
             f"Normal values would show a distance of {noise_floor(draws):.4f} with {draws} draws.",
             "Past the horizon 1 there is no limiting standard deviation, and the law stays heavy.",
         ]
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """One row for each horizon and n; the others are quantiles."""
+        return comparable(_each(curves)[["horizon", "n", *COMPARED]])
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         first, last = config["n"][0], config["n"][-1]
