@@ -121,7 +121,7 @@ COLUMNS = {
     "sphere": {"H", "slope", "predicted slope", "slope, n → ∞", "largest |z|"},
     "uniform": {"R", "C(R) = sup √tr C(x)", "√n × bound", "draws above the bound"},
     "hardmax": {"exact error", "largest |z|", "local rate at n=1e+05"},
-    "clt": {"distance to normal", "predicted sd, n → ∞", "excess kurtosis"},
+    "clt": {"distance to normal", "predicted sd", "z", "n → ∞", "excess kurtosis"},
     "heavy": {"what", "measured", "predicted", "z"},
     "heads": {"median |gap|", "worst head", "delta reliable in"},
     "bert": {"H, summed convention", "mean, rms", "predicted rms", "predicted layer"},
@@ -163,7 +163,7 @@ def test_experiment(name, tmp_path, request):
     assert result.experiment.title.split(":")[0] in page
     assert f"attnlimit reproduce {name} " in page
     assert write_report(RunFolder(folder)).read_text() == page
-    assert table_of(RunFolder(folder)).equals(result.table)
+    assert table_of(RunFolder(folder)).equals(result.shown)
     if name not in NOT_COMPARED:
         agrees(result.curves)
     for series in (one for panel in result.figure.panels for one in panel.series):
