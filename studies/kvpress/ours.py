@@ -13,6 +13,7 @@ What they tell each other is files in one folder:
 import argparse
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from attnlimit.models import (
     StreamingLLM,
     Tova,
     load,
+    output_weights,
     read_corpus,
     try_evict,
 )
@@ -72,12 +74,10 @@ def tokens(loaded, text, count):
 def trials(loaded, texts, given):
     """KL and perplexity after a cut by each rule, and which keys are kept where none is drawn."""
     rows, kept = [], {}
+    sizes = output_weights(loaded, tokens(loaded, PLANNED_ON[0], given.planned))
+    ours = {"weighted": Evict, "weighted, sized by output": partial(Evict, sizes=sizes)}
     for number, (text, ids) in enumerate(texts.items()):
-        rules = {
-            (name, keep): rule(keep)
-            for keep in KEPT
-            for name, rule in {"weighted": Evict, **SAME}.items()
-        }
+        rules = {(name, keep): rule(keep) for keep in KEPT for name, rule in (ours | SAME).items()}
         named = {f"{name}|{keep}": rule for (name, keep), rule in rules.items()}
         found = try_evict(loaded, ids, named, prompt=given.prompt, repeats=given.draws)
         for (name, keep), one in zip(rules, found.values(), strict=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-OURS = "weighted"
+OURS = ("weighted", "weighted, sized by output")
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     folder = asked.parse_args().folder
     ours = pd.DataFrame(json.loads((folder / "ours.json").read_text()))
     theirs = pd.DataFrame(json.loads((folder / "presses.json").read_text()))
-    both = pd.concat([ours[ours.method == OURS], theirs[theirs.method != "full"]])
+    both = pd.concat([ours[ours.method.isin(OURS)], theirs[theirs.method != "full"]])
     full = theirs[theirs.method == "full"].set_index("text").perplexity
     text = "\n\n".join(
         [
@@ -47,7 +47,7 @@ def markdown(rows, value, form):
         means = {name: wide[name, keep].mean() for name in rows.method.unique()}
         for name in sorted(means, key=means.__getitem__):
             cells = [form.format(wide[name, keep, text]) for text in texts]
-            if value == "kl" and name == OURS:
+            if value == "kl" and name in OURS:
                 spread = [errors[name, keep, text] for text in texts]
                 cells = [f"{a} ± {b:.4f}" for a, b in zip(cells, spread, strict=True)]
             lines.append([f"{100 * keep:g} %", name, *cells, form.format(means[name])])
