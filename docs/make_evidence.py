@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.reproduce import Result, load
-from attnlimit.reproduce.compare import COMPARED, with_z
+from attnlimit.reproduce.compare import with_z
+from attnlimit.reproduce.experiment import Experiment
 from attnlimit.reproduce.registry import EXPERIMENTS
 from attnlimit.runs import RunFolder
 
@@ -30,13 +31,10 @@ claim; rows with points beyond 3 are where to look first.
 """
 
 
-def compared(folder: RunFolder) -> pd.DataFrame:
+def compared(folder: RunFolder, experiment: Experiment) -> pd.DataFrame:
     """The rows of a run that have a prediction and a measurement, with their z."""
-    curves = folder.table()
-    if not set(COMPARED) <= set(curves):
-        return pd.DataFrame()
-    both = with_z(curves.dropna(subset=["predicted", "measured"]))
-    return both[both["measured"] != 0]
+    both = experiment.compared(folder.record()["config"], folder.table())
+    return pd.DataFrame() if both is None else with_z(both[both["measured"] != 0])
 
 
 def row(name: str, quantity: str, rows: pd.DataFrame) -> dict[str, object]:
@@ -76,7 +74,7 @@ def main(root: Path) -> None:
         command = Result(experiment, record["config"], folder.table()).command
         day, version = record["created"][:10], record["version"]
         sources.append(f"| {experiment.title} | `{command}` | {version}, {day} |")
-        both = compared(folder)
+        both = compared(folder, experiment)
         if both.empty:
             continue
         named = [column for column in ("statistic", "quantity") if column in both]

@@ -14,7 +14,6 @@ from typer import Option
 import attnlimit
 from attnlimit.cli.show import progress_bar
 from attnlimit.models import OutputPlan
-from attnlimit.models.output.plan import plan_targets
 from attnlimit.report.model_page import model_page
 from attnlimit.report.page import write_page
 from attnlimit.runs.record import versions
@@ -23,6 +22,7 @@ from attnlimit.survey import (
     Question,
     Survey,
     output_parts,
+    plans_for,
     survey_output,
     survey_plans,
 )
@@ -57,24 +57,8 @@ class OutputOptions:
 
 def quick_plan(question: Question, shown: bool) -> OutputPlan:
     """Plan for the question's goal, and measure nothing; from captures alone if it is of such."""
-    goal, model, texts = question.goal, None, None
-    probes: dict[str, Any] = {}  # captures have their own
-    if question.stored is None:
-        model, texts = question.loaded(), [list(passage.ids) for passage in question.passages]
-        probes = {"probes": goal.probes, "seed": question.seed}
     with progress_bar("passages", shown=shown) as progress:
-        return plan_targets(
-            model or question.captures(),
-            texts,
-            goal.output,
-            [goal.allowed],
-            scheme=goal.scheme,
-            per=goal.per,
-            cost=goal.cost,
-            sensitive=[goal.allowed],
-            progress=progress,
-            **probes,
-        )[0]
+        return plans_for(question, question.seed, [question.goal.allowed], progress)[0]
 
 
 def measured_plan(question: Question, shown: bool) -> Survey:

@@ -86,6 +86,23 @@ def planned(question: Question, tables: Mapping[str, pd.DataFrame]) -> OutputPla
     )
 
 
+def plans_for(
+    question: Question,
+    seed: int,
+    targets: Sequence[float],
+    progress: Callable[[int, int], None] | None = None,
+) -> list[OutputPlan]:
+    """Plan for all targets on the question's passages, or on its captures, which have probes."""
+    goal = question.goal
+    how: dict[str, Any] = {"scheme": goal.scheme, "per": goal.per, "cost": goal.cost}
+    how |= {"sensitive": [goal.allowed], "progress": progress}
+    if question.stored is not None:
+        return plan_targets(question.captures(), None, goal.output, targets, **how)
+    texts = [list(one.ids) for one in question.passages]
+    how |= {"probes": goal.probes, "seed": seed}
+    return plan_targets(question.loaded(), texts, goal.output, targets, **how)
+
+
 def survey_plans(
     question: Question,
     seed: int,
@@ -94,19 +111,7 @@ def survey_plans(
 ) -> dict[str, list[Row]]:
     """Return the rows of plans for all targets; the asked one is run on a passage not seen yet."""
     goal, loaded = question.goal, question.loaded()
-    plans = plan_targets(
-        loaded,
-        [list(one.ids) for one in question.passages],
-        goal.output,
-        targets,
-        scheme=goal.scheme,
-        per=goal.per,
-        cost=goal.cost,
-        probes=goal.probes,
-        seed=seed,
-        sensitive=[goal.allowed],
-        progress=progress,
-    )
+    plans = plans_for(question, seed, targets, progress)
     asked = plans[targets.index(goal.allowed)]
     ids, repeats = question.measured_on().ids, goal.repeats
     trial = try_samplers(loaded, list(ids), asked, repeats=repeats, seed=seed)

@@ -31,6 +31,11 @@ from attnlimit.montecarlo.sampled import generator_of
 from attnlimit.samplers import Sampler
 
 PROBES = 4
+MUST_RUN = (
+    "A family that leaves keys out and does not make up for them takes a run of the model to "
+    "predict, and a capture has none: plan it with --model and --text, or from the capture by a "
+    "family that does, such as threshold."
+)
 
 
 class Ground(ABC):
@@ -155,16 +160,12 @@ class CapturesAlone(Ground):
         return summed_errors(passes, tables, self.probes, bytes_too=bytes_too)
 
     def check_biased(self, family: Sampler) -> None:
-        """Refuse what must be run."""
-        raise BadInput(
-            f"{type(family).__name__} leaves keys out and does not make up for them, which takes a "
-            "run of the model to predict and a capture has none: plan it with --model and --text, "
-            "or from the capture by a family that does, such as threshold."
-        )
+        """Refuse: the bias is known from a run."""
+        raise BadInput(MUST_RUN)
 
     def bias(self, text: int, errors: HeadErrors, table: Table) -> float:
-        """Never asked: `check_biased` has refused."""
-        raise NotImplementedError
+        """Refuse: there is no model to run."""
+        raise BadInput(MUST_RUN)
 
     def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
         """Read the layers one after another."""
