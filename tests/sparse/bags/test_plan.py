@@ -6,6 +6,7 @@ import pytest
 from attnlimit.errors import BadInput
 from attnlimit.sparse import Bags, SparseTask, estimate, make_bags, measure_plan, plan_bags
 from attnlimit.sparse.bags.digits import digit_bags
+from attnlimit.sparse.bags.poolings import THEORY
 from attnlimit.sparse.bags.sentences import next_step, recommendation, remarks, said
 from attnlimit.sparse.bags.telling import telling_instances
 from drawn_bags import drawn
@@ -45,6 +46,11 @@ def test_nothing_below_one_bag_of_the_pilot_is_a_number(plan):
     assert (told.loc[told["low"] < plan.resolution, "low"] == 0).all()
     assert said(plan, 0.0, 1e-9, 1e-9) == "less than 1/60"
     assert said(plan, 0.0, 1e-9, 0.1).startswith("less than 1/60 (90 %")
+
+
+def test_the_theory_gives_no_level_to_what_it_is_not_about(plan):
+    told = {name: plan.theory(name, 100) for name in plan.pilot.poolings}
+    assert {name for name, error in told.items() if not np.isnan(error)} == set(THEORY)
 
 
 def test_the_signal_is_what_tells(plan, pilot):

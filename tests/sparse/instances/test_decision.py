@@ -6,6 +6,7 @@ import torch
 from scipy.special import softmax
 
 import attnlimit as al
+from attnlimit.sparse.instances import decision
 from attnlimit.sparse.instances.decision import (
     chance_below,
     decision_changes,
@@ -54,10 +55,23 @@ def test_independent_keeping_is_its_outcomes(weighted):
         odds.append(odds_over(index, extra))
         chance.append(p ** sum(kept) * (1 - p) ** (8 - sum(kept)))
     exact = np.array(chance) @ (np.array(odds) < 0.1)
-    assert chance_below(sampler, SCORES, ODDS, 0.1) == pytest.approx(exact, abs=0.01)
+    assert chance_below(sampler, SCORES, ODDS, 0.1) == pytest.approx(exact, abs=1e-12)
 
 
-def test_what_is_kept_for_sure_does_not_blur_the_rest():
+def test_many_terms_kept_independently_are_summed_as_few_are_listed(monkeypatch):
+    """The series that long bags need, on a bag that is short enough for the list."""
+    scores, odds = 2 * RNG.standard_normal(28), RNG.standard_normal(28)
+    whole = float(softmax(scores) @ odds)
+    for c in (4.0, 12.0):
+        listed_chance = chance_below(al.Threshold(c), scores, odds, whole)
+        with monkeypatch.context() as patch:
+            patch.setattr(decision, "MOST", 0)
+            summed = chance_below(al.Threshold(c), scores, odds, whole)
+        assert 0.05 < listed_chance < 0.95
+        assert summed == pytest.approx(listed_chance, abs=0.01)
+
+
+def test_what_is_kept_for_sure_does_not_blur_the_rest(monkeypatch):
     """Two large terms that nearly cancel: the small ones, kept by chance, decide."""
     scores = np.array([6.0, 6.0, *np.linspace(-1, 1, 7)])
     odds = np.array([1.0, -1.0 - 0.3 * np.exp(-6), 1.2, -0.7, 0.4, -1.5, 0.9, 0.3, -0.2])
@@ -70,6 +84,8 @@ def test_what_is_kept_for_sure_does_not_blur_the_rest():
         chance = np.prod(np.where(which, p, 1 - p))
         exact += chance * float(weights[which] @ odds[which] < 0)
     assert 0.1 < exact < 0.9
+    assert chance_below(sampler, scores, odds, 0.0) == pytest.approx(exact, abs=1e-12)
+    monkeypatch.setattr(decision, "MOST", 0)
     assert chance_below(sampler, scores, odds, 0.0) == pytest.approx(exact, abs=0.01)
 
 

@@ -27,7 +27,7 @@ from attnlimit.sparse.bags.pilot import (
     kept_together,
     misses,
 )
-from attnlimit.sparse.bags.poolings import LAWS, best_shrinkage, poolings
+from attnlimit.sparse.bags.poolings import LAWS, THEORY, best_shrinkage, poolings
 from attnlimit.sparse.bags.sentences import recommendation
 from attnlimit.sparse.law.learning import LearningLaw, learning_law
 
@@ -178,7 +178,7 @@ def plan_bags(
         found = estimate(bags, max_dim, seed)
     except BadInput:
         found = None
-    beliefs = {} if found is None else {name: _belief(found, law) for name, law in LAWS.items()}
+    beliefs = {} if found is None else {name: _belief(found, LAWS[name]) for name in THEORY}
     trusted = found is not None and all(check.holds for check in found.checks)
     prior = float(np.mean(bags.labels > 0))
     angles = pilot.angles()
@@ -191,7 +191,7 @@ def plan_bags(
             correlation=pilot.correlation(place),
             overlap=pilot.overlap,
             dim=min(bags.dim, int(bags.lengths.sum())),
-            belief=beliefs[name] if trusted and name != "max pooling" else None,
+            belief=beliefs.get(name) if trusted else None,
         )
         for place, name in enumerate(pilot.poolings)
     }

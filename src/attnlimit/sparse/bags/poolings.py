@@ -16,6 +16,8 @@ LAWS = {
     "joint attention": "attention",
 }
 """Every pooling, in the order of how much is trained, and the law of its learning curve."""
+THEORY = ("mean pooling", "attention")
+"""Those whose level the theory knows too. What is trained further overfits, by no law we have."""
 SHRINKAGES = (None, 1.0)
 """Ledoit and Wolf's, or so much that features are standardised and no more."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.sparse.bags.advice import MATTERS, SURE, Advice
+from attnlimit.sparse.bags.poolings import THEORY
 
 if TYPE_CHECKING:
     from attnlimit.sparse.bags.plan import BagPlan
@@ -87,9 +88,10 @@ def remarks(plan: BagPlan) -> list[str]:
 
 
 def _theory_and_pilot(plan: BagPlan) -> list[str]:
-    place, size = plan.pilot.poolings.index(plan.recommended), int(plan.pilot.sizes[-1])
+    told = plan.recommended if plan.recommended in THEORY else "attention"
+    place, size = plan.pilot.poolings.index(told), int(plan.pilot.sizes[-1])
     measured, stderr = (float(v[place, -1]) for v in (plan.pilot.error, plan.pilot.stderr))
-    alone = plan.theory(plan.recommended, size)
+    alone = plan.theory(told, size)
     seen = f"{measured:.1%} ± {stderr:.1%} when trained on {size} bags of the pilot"
     lines = []
     if np.isnan(alone):
@@ -97,12 +99,12 @@ def _theory_and_pilot(plan: BagPlan) -> list[str]:
     elif abs(alone - measured) > 2 * stderr:
         shown = said(plan, alone, alone, alone).split(" (")[0]
         lines.append(
-            f"Theory and pilot disagree: from the instances alone, {plan.recommended} would err "
+            f"Theory and pilot disagree: from the instances alone, {told} would err "
             f"{shown}, but it errs {seen}. The pilot counts; the theory gives only the shape of "
             "the curve beyond it."
         )
-    elif plan.recommended != "max pooling":
-        lines.append(f"Theory and pilot agree: {alone:.1%} expected, {seen}.")
+    else:
+        lines.append(f"Theory and pilot agree: {told} is expected to err {alone:.1%}, errs {seen}.")
     if plan.forecasts[plan.recommended].surprise < SURPRISING:
         lines.append(
             "The learning curve on the pilot has not the shape of the theory's; do not trust the "

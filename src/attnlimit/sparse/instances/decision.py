@@ -5,7 +5,8 @@ negative: sum_j c_j (v_j - t) < 0 over the instances drawn, c_j their softmax we
 own log-odds. The characteristic function of that sum is a power (drawn with replacement), a product
 (kept independently) or a mean over subsets (without replacement), and the sign of a bounded sum is
 a square wave, whose Fourier series gives the chance. Terms may differ by orders of magnitude, so
-the series is summed level by level of the largest term drawn (docs/theory/enough.md).
+the series is summed level by level of the largest term drawn (docs/theory/enough.md). Few instances
+that are kept independently need no series: their outcomes are listed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from scipy.special import gammaln
 
 from attnlimit.checks import Array
 from attnlimit.samplers import Sampler
+from attnlimit.sparse.instances.outcomes import MOST, chance_negative
 
 RESOLUTION = 60.0
 """The sign is smoothed over this part of the largest term that a level allows."""
@@ -53,6 +55,8 @@ def chance_below(sampler: Sampler, scores: Array, log_odds: Array, threshold: fl
         # what is kept for sure is often largest, and must not set how finely the rest is seen
         sure = keep >= 1
         chancy, offset = terms[~sure], float(terms[sure].sum())
+        if len(chancy) <= MOST:
+            return chance_negative(chancy, keep[~sure], offset)
         return _negative(chancy, None, _independent(chancy, keep[~sure]), offset)
     size = int(sampler.size)  # type: ignore[attr-defined]
     if sampler.draws == "with replacement":
