@@ -74,6 +74,8 @@ CASES = {
     "mean, captured": of_capture(CAPTURE, "mean", COUNTS),
     "mean, captured, causal": of_capture(CAUSAL, "mean", COUNTS),
     "without replacement": of_capture(CAPTURE, "pointwise", [6, 20], al.WithoutReplacement()),
+    "mean, without replacement": of_capture(CAPTURE, "mean", [4, 12, 40], al.WithoutReplacement()),
+    "mean, without, causal": of_capture(CAUSAL, "mean", [4, 20], al.WithoutReplacement()),
     "top and sampled": of_capture(CAPTURE, "pointwise", [6, 20], al.Keep(al.TopK(1), 1)),
     "mean, top and sampled": of_capture(CAPTURE, "mean", [6, 20], al.Keep(al.TopK(1), 1)),
     "central limit": of_experiment(

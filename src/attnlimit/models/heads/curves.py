@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +23,8 @@ from attnlimit.samplers.drawn import Drawn
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law
-from attnlimit.theory.pairs.finite.mean import population_mean_error
+from attnlimit.theory.pairs.error import MeanError
+from attnlimit.theory.pairs.finite.mean import distinct_mean_error, population_mean_error
 
 SUBSET_QUERIES = 32
 SCHEME_QUERIES = 128
@@ -71,10 +73,8 @@ def predict_capture(
         return _delta(capture, captured, statistic, chosen, counts)
     if isinstance(chosen, Iid) and counts is not None:
         return _iid(captured, statistic, counts)
-    if isinstance(chosen, WithoutReplacement) and statistic == "mean":
-        raise BadInput(
-            "The mean without replacement has no exact law here; use method='delta' or measure()."
-        )
+    if isinstance(chosen, WithoutReplacement) and statistic == "mean" and counts is not None:
+        return _mean(captured, counts, distinct_mean_error)
     rows, notes = _queries(captured, chosen)
     scores = captured.scores(rows)
     seen = captured.products(rows)
@@ -172,14 +172,18 @@ def _iid(head: CapturedHead, statistic: str, counts: Counts) -> Curve:
             check = max(check, law.check)
         value = total / len(head)
         return _curve(head, statistic, counts, value, "exact law", error=check * value)
+    return _mean(head, counts, population_mean_error)
+
+
+def _mean(head: CapturedHead, counts: Counts, law: Callable[..., MeanError]) -> Curve:
     order = np.unique(counts)
     scores = head.scores().double()
     # A key that cannot be seen counts as one of negligible weight: every query sees itself.
     seen = torch.maximum(scores, scores.amax(1, keepdim=True) - NEGLIGIBLE)
-    found = population_mean_error(seen.numpy(), head.v.double().numpy(), order)
+    found = law(seen.numpy(), head.v.double().numpy(), order)
     back = np.searchsorted(order, counts)
     mse, error = found.mse[back], found.numerical_error[back]
-    return _curve(head, statistic, counts, mse, "two-query law", error=error)
+    return _curve(head, "mean", counts, mse, "two-query law", error=error)
 
 
 def _delta(capture: Captured, head: CapturedHead, statistic: str, drawn: Drawn, n: Counts) -> Curve:

@@ -1,27 +1,24 @@
 """Sampling without replacement: the exact error of attention over m distinct keys and a kept set.
 
 A uniform subset of m of the R keys that are not kept is independent keeping, conditioned on its
-size. With z = e^{i theta} marking each sampled key, E[f; size = m] is an average of e^{-im theta}
-E[f z^size] over the circle, and each of these is the product law of `attnlimit.theory.law.kept`
-with p e^{-w} replaced by p z e^{-w} (docs/theory/schemes.md).
+size. With z on the circle marking each sampled key (`attnlimit.theory.circle`), E[f z^size] is
+the product law of `attnlimit.theory.law.kept` with p e^{-w} replaced by p z e^{-w}
+(docs/theory/schemes.md).
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from scipy.stats import binom
 from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
+from attnlimit.theory.circle import circle
 from attnlimit.theory.law.kept import TOLERANCE, thinned, vectors
 from attnlimit.theory.law.quadrature import check_weights
 from attnlimit.theory.law.sampled import SamplerLaw, certain_law, checked
-
-_SPREAD = 9.0  # deviations of the sample's size that the circle tells apart
 
 
 def subset_law(
@@ -72,16 +69,9 @@ def _random(
 ) -> tuple[float, Array, float, float]:
     """Mean squared error, bias, participation and sum of the weights for one query."""
     free = chance < 1
-    rest, share = int(free.sum()), float(chance.min())
-    nodes = min(rest + 1, 2 * int(np.ceil(_SPREAD * np.sqrt(rest * share * (1 - share)) / 2)) + 8)
-    circle = torch.exp(2j * torch.pi * torch.arange(nodes // 2 + 1, dtype=torch.double) / nodes)
-    # Half of the circle, which counts for both; its ends are their own mirror images.
-    fold = torch.full((len(circle),), 2.0, dtype=torch.double)
-    fold[0] = 1.0
-    if nodes % 2 == 0:
-        fold[-1] = 1.0
-    turn = circle.conj() ** sample * fold / (nodes * binom.pmf(sample, rest, share))
-    marks = torch.where(free, circle[:, None], 1.0)
+    mark, weight = circle(int(free.sum()), sample)
+    turn = torch.from_numpy(weight)
+    marks = torch.where(free, torch.from_numpy(mark)[:, None], 1.0)
     output = torch.softmax(scores[None], 1) @ values
     sums = thinned(scores[None], chance[None], weighted, vectors(output, values), marks)
     mse, bias, participation, total = ((turn * found).sum(-1).real.numpy() for found in sums)

@@ -1,8 +1,9 @@
-"""The error of the mean output over finitely many tokens, resampled: the two-query law by sums.
+"""The error of the mean output over n of finitely many tokens: the two-query law by sums.
 
 n tokens are drawn from a population of N with known scores and values (the tokens of a document
-and one head); each drawn token is a query and a key. Exact for each pair of queries. All of the
-average over pairs that is first order in the response to a token is summed; the rest is drawn.
+and one head), with replacement or without; each drawn token is a query and a key. Exact for each
+pair of queries. All of the average over pairs that is first order in the response to a token is
+summed; the rest is drawn.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Precision
 from attnlimit.theory.pairs.error import MeanError, combine
+from attnlimit.theory.pairs.finite.distinct import DistinctPopulation
 from attnlimit.theory.pairs.finite.response import Responses
 from attnlimit.theory.pairs.finite.sample import sampled_mean
 from attnlimit.theory.pairs.finite.tokens import Population
@@ -49,15 +51,39 @@ def population_mean_error(
     return combine(n, own, np.zeros(len(n)), pair, pair_error)
 
 
+def distinct_mean_error(
+    scores: Array, values: Array, n: NDArray[np.int64], picks: int = 32
+) -> MeanError:
+    """E|m_n - m|^2 for n different tokens of N; arguments as for `population_mean_error`.
+
+    A pair costs about a hundred times what it does with replacement, so that fewer are drawn.
+    """
+    size = len(values)
+    random = n[n < size]  # all of them give the mean itself
+    mse, error, own = np.zeros((3, len(n)))
+    if len(random):
+        weights = np.full(size, 1 / size)
+        population = DistinctPopulation.of(scores, values, weights, _QUERIES)
+        responses = Responses.of(population, random)
+        single = responses.squares @ population.share
+        pair, pair_error = _pair_average(responses, picks)
+        found = combine(random, single, np.zeros(len(random)), pair, pair_error)
+        at = n < size
+        mse[at], error[at], own[at] = found.mse, found.numerical_error, found.own_share
+    return MeanError(n, mse, error, own, np.zeros(len(n)))
+
+
 def _pair_average(responses: Responses, picks: int) -> tuple[Array, Array]:
-    """Average over two independent tokens, a token paired with itself included, and its error.
+    """Average over two tokens, one drawn twice included if it can be, and its error.
 
     The first-order response and tokens paired with themselves are full sums. What is left is how
     two outputs vary together beyond first order, and is averaged over drawn pairs.
     """
     population, n = responses.population, responses.n
     share = population.share
-    known = responses.average() + (responses.twice - responses.with_itself()) @ share**2
+    chance = share**2
+    apart = 1.0 if population.repeats else 1 - float(chance.sum())
+    known = responses.average() + (responses.twice - responses.with_itself()) @ chance
     left, right = np.triu_indices(len(share), 1)
     precision = PAIRS if len(left) <= picks else SAMPLED
 
@@ -66,8 +92,8 @@ def _pair_average(responses: Responses, picks: int) -> tuple[Array, Array]:
         return population.pair(i, j, n, precision) - responses.pair(i, j)
 
     guess = _beyond_first_order(responses)[left, right]
-    rest, error = sampled_mean(beyond, guess, 2 * share[left] * share[right], picks)
-    return known + rest, error
+    rest, error = sampled_mean(beyond, guess, 2 * share[left] * share[right] / apart, picks)
+    return known / apart + rest, error
 
 
 def _beyond_first_order(responses: Responses) -> Array:
@@ -89,7 +115,7 @@ def _beyond_first_order(responses: Responses) -> Array:
         common += (outputs @ outputs.T) * (weighted @ share.T)
         # A query that sees but one key has nothing to share.
         size = np.sqrt(np.maximum(np.diag(common), 1e-12 * float(np.diag(common).max()) + 1e-200))
-        beyond = responses.spread()[k] - (count - 2) * responses.energy[k]
+        beyond = responses.spread()[k] - responses.sharing[k] * responses.energy[k]
         higher = np.sqrt(np.maximum(beyond, 0.0))
         correlation = np.clip(common / np.outer(size, size), -1, 1)
         guess = np.outer(higher, higher) * correlation**2

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
 from attnlimit.theory.pairs.finite.tokens import Population
 
 
@@ -28,7 +27,7 @@ class Responses:
     population: Population
     means: Array  # (len n, R, c): E Gamma_n(x_i) - m, the token itself among the keys
     squares: Array  # (len n, R): E|Gamma_n(x_i) - m|^2
-    twice: Array  # (len n, R): the same where the token is among the keys twice
+    twice: Array  # (len n, R): the same where the token is among the keys twice, if it can be
     moved: Array  # (len n, N, c)
     itself: Array  # (len n, R, c)
     energy: Array  # (len n, R): sum over keys of their probability times |h_i|^2
@@ -40,16 +39,21 @@ class Responses:
         shape = len(n), len(rows)
         size = population.values.shape[1]
         means, itself = np.empty((*shape, size)), np.empty((*shape, size))
-        squares, twice, energy = (np.empty(shape) for _ in range(3))
+        squares, twice, energy = (np.zeros(shape) for _ in range(3))
         moved = np.zeros((len(n), *population.values.shape))
         for i, row in enumerate(rows):
-            mean, h = response(population, i, n)
-            means[:, i], squares[:, i] = mean, population.squared(i, rows[[i]], n)
-            twice[:, i] = population.squared(i, rows[[i, i]], n)
+            means[:, i], squares[:, i], h = population.response(i, n)
+            if population.repeats:
+                twice[:, i] = population.squared(i, rows[[i, i]], n)
             moved += share[i] * h
             itself[:, i] = h[:, row]
             energy[:, i] = (h**2).sum(axis=2) @ population.weights
         return Responses(n, population, means, squares, twice, moved, itself, energy)
+
+    @property
+    def sharing(self) -> Array:
+        """What the average product of two responses counts for, for each n."""
+        return self.population.sharing(self.n)
 
     def spread(self) -> Array:
         """Variance of each query's output, (len n, R)."""
@@ -61,39 +65,17 @@ class Responses:
         centre = share @ self.means
         as_keys = (self.means * self.moved[:, rows]).sum(axis=2) @ share
         shared = (self.moved**2).sum(axis=2) @ self.population.weights
-        return np.asarray((centre**2).sum(axis=1) + 2 * as_keys + (self.n - 2) * shared)
+        return np.asarray((centre**2).sum(axis=1) + 2 * as_keys + self.sharing * shared)
 
     def with_itself(self) -> Array:
         """`pair` of each query with itself, (len n, R)."""
         own = (self.means * (self.means + 2 * self.itself)).sum(axis=2)
-        return np.asarray(own + (self.n - 2)[:, None] * self.energy)
+        return np.asarray(own + self.sharing[:, None] * self.energy)
 
     def pair(self, i: int, j: int) -> Array:
         """E[(Gamma_n(x_i) - m).(Gamma_n(x_j) - m)] to first order in the response, for each n."""
-        (one, h), (other, g) = (response(self.population, k, self.n) for k in (i, j))
+        (one, _, h), (other, _, g) = (self.population.response(k, self.n) for k in (i, j))
         row, column = self.population.rows[[i, j]]
         as_keys = (one * g[:, row] + other * h[:, column]).sum(axis=1)
         shared = (h * g).sum(axis=2) @ self.population.weights
-        return np.asarray((one * other).sum(axis=1) + as_keys + (self.n - 2) * shared)
-
-
-def response(population: Population, i: int, n: NDArray[np.int64]) -> tuple[Array, Array]:
-    """E Gamma_n(x_i) - m (len n, c), and by how much each token as a key moves it (len n, N, c).
-
-    The query's own token is one of the keys, and n - 1 are independent.
-    """
-    own = population.own(i, population.rows[[i]])
-    scores, weights = population.scores[i], population.weights
-    centred = population.values - population.outputs[i]
-    alpha = alpha_grid(scores, weights, n, PAIRS, own.score)
-    sweep = Sweep.over(scores, weights, alpha)
-    drift = sweep.moment(1, centred)
-    fade, known = own.on(alpha)
-    gone = np.exp(-sweep.w)  # (J, N)
-    others = n.astype(np.float64)[:, None] - 2
-    none, one = (fade * sweep.meeting(others, k) for k in range(2))  # (len n, J)
-    vector = none[:, :, None] * known + one[:, :, None] * drift  # (len n, J, c)
-    found = gone.T @ vector + (none @ (sweep.w * gone))[:, :, None] * centred
-    mean = np.tensordot(found, weights, axes=(1, 0))
-    limit = population.outputs[i] - population.mean
-    return mean + limit, found - mean[:, None]
+        return np.asarray((one * other).sum(axis=1) + as_keys + self.sharing * shared)

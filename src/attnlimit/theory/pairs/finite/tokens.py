@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
 from attnlimit.checks import Array
-from attnlimit.theory.law.quadrature import PAIRS, Precision, alpha_grid
+from attnlimit.theory.law.quadrature import PAIRS, Precision, Sweep, alpha_grid
 from attnlimit.theory.pairs.law import OwnKeys, own_key_moments, pair_moment, tabulate_pair
 
 
 @dataclass(frozen=True, eq=False)
 class Population:
-    """Finitely many tokens: all of them keys, and some as queries that stand for all."""
+    """Finitely many tokens: all of them keys, and some as queries that stand for all.
+
+    n of them are drawn with replacement.
+    """
+
+    repeats: ClassVar[bool] = True  # whether one token can be drawn twice
 
     rows: NDArray[np.int64]  # (R,): which tokens are queries
     share: Array  # (R,): what each stands for, of sum one
@@ -29,15 +35,15 @@ class Population:
     values: Array  # (N, d_v)
     weights: Array  # (N,)
 
-    @staticmethod
-    def of(scores: Array, values: Array, weights: Array, most: int) -> Population:
+    @classmethod
+    def of(cls, scores: Array, values: Array, weights: Array, most: int) -> Self:
         """Tokens with scores (N, N), at `most` so many of them as queries."""
         rows = query_rows(len(values), most)
         with np.errstate(divide="ignore"):
             attention = softmax(scores[rows] + np.log(weights), axis=1)
         share = weights[rows] / weights[rows].sum()
         outputs = attention @ values
-        return Population(rows, share, scores[rows], attention, outputs, values, weights)
+        return cls(rows, share, scores[rows], attention, outputs, values, weights)
 
     @cached_property
     def mean(self) -> Array:
@@ -56,6 +62,31 @@ class Population:
     def own(self, query: int, keys: NDArray[np.int64]) -> OwnKeys:
         """Keys that are there for certain, as a query sees them."""
         return OwnKeys(self.scores[query, keys], self.values[keys] - self.outputs[query])
+
+    def sharing(self, n: NDArray[np.int64]) -> Array:
+        """By what the average product of two responses makes a covariance: keys to share."""
+        return n.astype(np.float64) - 2
+
+    def response(self, i: int, n: NDArray[np.int64]) -> tuple[Array, Array, Array]:
+        """E Gamma_n(x_i) - m (len n, c), E|Gamma_n(x_i) - m|^2 (len n), and the response.
+
+        The query's own token is one of the keys. The response (len n, N, c) is by how much each
+        token, known to be another one, moves the mean.
+        """
+        own = self.own(i, self.rows[[i]])
+        centred = self.values - self.outputs[i]
+        alpha = alpha_grid(self.scores[i], self.weights, n, PAIRS, own.score)
+        sweep = Sweep.over(self.scores[i], self.weights, alpha)
+        drift = sweep.moment(1, centred)
+        fade, known = own.on(alpha)
+        gone = np.exp(-sweep.w)  # (J, N)
+        others = n.astype(np.float64)[:, None] - 2
+        none, one = (fade * sweep.meeting(others, k) for k in range(2))  # (len n, J)
+        vector = none[:, :, None] * known + one[:, :, None] * drift  # (len n, J, c)
+        found = gone.T @ vector + (none @ (sweep.w * gone))[:, :, None] * centred
+        mean = np.tensordot(found, self.weights, axes=(1, 0))
+        limit = self.outputs[i] - self.mean
+        return mean + limit, self.squared(i, self.rows[[i]], n), found - mean[:, None]
 
     def pair(self, i: int, j: int, n: NDArray[np.int64], precision: Precision = PAIRS) -> Array:
         """E[(Gamma_n(x_i) - m).(Gamma_n(x_j) - m)], both tokens among the n keys."""
