@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -65,7 +66,17 @@ def test_a_capture_with_probes_is_planned_as_its_model(texts, tmp_path):
     assert json.loads(out) == json.loads(same)
     code, out, err = call("plan", "--capture", tmp_path / "kept", "--cosine", 0.99)
     assert code == 0, err
-    assert "not measured" in out
+    assert "To measure it the model must run" in out
+    shown = tmp_path / "page.html"
+    code, out, err = call("plan", "--capture", tmp_path / "kept", "--cosine", 0.99, "--page", shown)
+    assert code == 0, err
+    assert "Not measured: a capture has no model to run." in out
+    assert f"--capture {tmp_path / 'kept'}" in shown.read_text()
+    where = ["--capture", tmp_path / "kept", "--layer", 0, "--replicates", 2, "--workers", 1]
+    code, out, err = call("measure", *where, "--out", tmp_path / "runs", "--json")
+    assert code == 0, err
+    assert "Not measured" in " ".join(json.loads(out)["answer"])
+    assert "keeps its embedding" in Path(json.loads(out)["report"]).read_text()
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def measured_plan(question: Question, shown: bool) -> Survey:
 
 
 def rivalled_plan(question: Question, shown: bool) -> Survey:
-    """Plan for the question's goal and others, and measure that plan and its rivals."""
+    """Plan for the question's goal and others; measure that plan and its rivals, if all can run."""
     parts = output_parts()
     found = []
     with progress_bar("plan and rivals", shown=shown) as progress:

@@ -57,12 +57,10 @@ def plan(
         raise BadInput("A page shows what was measured: leave out --quick, or --page.")
     question = asked.question(output=whole.goal(), seed=seed)
     stored = asked.capture is not None  # which has no model to run
-    if stored and page is not None:
-        raise BadInput("A page shows what was measured, which takes the model: leave out --page.")
     single = heads or ((asked.single or stored) and not whole.asked)
     said: dict[str, Any] = {}
     if not single or (heads and (whole.asked or not stored)):
-        said = _show_output(question, None if heads else budget, page, quick or stored, json)
+        said = _show_output(question, None if heads else budget, page, quick, json)
     if single:
         found = _show_heads(question, who, budget, json)
         said = {**found, **({"output": said} if said else {})}
@@ -74,7 +72,7 @@ def _show_output(
     question: Question, file: Path | None, page: Path | None, quick: bool, json: bool
 ) -> dict[str, Any]:
     measured: dict[str, Any] = {}
-    if quick:
+    if quick or (question.stored is not None and page is None):
         found = quick_plan(question, shown=not json)
         lines = str(found).splitlines()
     else:
@@ -95,7 +93,7 @@ def _show_output(
             again = f"attnlimit try --model {question.model} --plan {written} --text YOUR_TEXT.txt"
             say(f"plan  {written}; measure it on a text of your own: {again}")
         elif question.stored is not None:
-            say("  not measured, for which the model must run: add --budget plan.json, and then")
+            say("  To measure it the model must run: add --budget plan.json, and then")
             say(f"  attnlimit try --model {question.model} --plan plan.json --text YOUR_TEXT.txt")
     return {**found.to_dict(), **measured, "file": written}
 

@@ -99,6 +99,8 @@ def _plan_command(asked: Question) -> str:
 
 
 def _options(asked: Question) -> str:
+    if asked.stored is not None:
+        return f"--capture {' '.join(map(quote, asked.stored.paths))}"
     texts = dict.fromkeys(one.text for one in asked.passages)
     named = " ".join(f"--text {quote(text)}" for text in texts)
     parts = 1 + max(one.part for one in asked.passages)

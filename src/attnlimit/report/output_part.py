@@ -23,14 +23,16 @@ SCHEMES = {
 
 def output_cards(answer: Answer) -> list[tuple[str, str]]:
     """Return the numbers that stand out, and what they are."""
-    where = "a passage not planned on" if answer.unseen else "the passage planned on"
     unit = f" ({WORDS[answer.measure]})"
     cards = [
         (f"{100 * answer.share:.0f} %", f"of the keys are read: {answer.keys:.0f} by a query"),
         (with_error(answer.predicted, answer.stderr), f"predicted{unit}"),
-        (with_error(answer.measured, answer.measured_stderr), f"measured on {where}"),
         (f"{answer.next_text:.2g}", "is what nine of ten other passages should stay below"),
     ]
+    if answer.measured is not None:
+        where = "a passage not planned on" if answer.unseen else "the passage planned on"
+        found = with_error(answer.measured, answer.measured_stderr)
+        cards.insert(2, (found, f"measured on {where}"))
     if answer.same_token is not None:
         agreed = "places keep the same most likely token, measured"
         cards.append((f"{100 * answer.same_token:.1f} %", agreed))
@@ -41,22 +43,30 @@ def output_section(survey: Survey) -> str:
     """Return the slider and the curve."""
     targets, answer = survey.tables["targets"], survey.answer
     label = "KL that is allowed, in nats" if answer.measure == "kl" else "1 − cosine allowed"
-    where = "a passage that no plan was made on" if answer.unseen else "the passage planned on"
-    goal = survey.question.goal
-    says = (
-        f"{WORDS[answer.measure]} against the keys that a query reads, on {where}: lower and "
-        f"further left is better. Lines are predicted from {goal.probes} backward passes; points "
-        f"are measured by running the model, with bars of one standard error over {goal.repeats} "
-        "runs. Schemes that draw nothing need no prediction: one run says it all. The dashed line "
-        "is the target above, the star its plan."
-    )
     return fill(
         "output.html",
         slider_label=escape(label),
         last=str(len(targets) - 1),
-        chosen=str(_chosen(targets)),
-        curve_says=escape(says),
+        chosen=str(_chosen(survey)),
+        curve_says=escape(_curve_says(survey)),
         curve_table=scrolled(table(_numbers(survey)), "Output error by scheme"),
+    )
+
+
+def _curve_says(survey: Survey) -> str:
+    answer, goal = survey.answer, survey.question.goal
+    axes = f"{WORDS[answer.measure]} against the keys that a query reads"
+    better = "lower and further left is better"
+    marks = "The dashed line is the target above, the star its plan."
+    if answer.measured is None:
+        kept = "backward passes that the capture keeps"
+        return f"{axes}: {better}. The line is predicted from the {kept}. {marks}"
+    where = "a passage that no plan was made on" if answer.unseen else "the passage planned on"
+    return (
+        f"{axes}, on {where}: {better}. Lines are predicted from {goal.probes} backward passes; "
+        "points are measured by running the model, with bars of one standard error over "
+        f"{goal.repeats} runs. Schemes that draw nothing need no prediction: one run says it all. "
+        f"{marks}"
     )
 
 
@@ -81,16 +91,15 @@ def output_data(survey: Survey) -> dict[str, Any]:
         "measure": answer.measure,
         "word": WORDS[answer.measure],
         "model": answer.model,
-        "chosen": _chosen(tables["targets"]),
+        "chosen": _chosen(survey),
         "levels": levels,
         "schemes": _schemes(tables["output"]),
     }
 
 
-def _chosen(targets: pd.DataFrame) -> int:
-    """Place of the target that was asked, which alone was run."""
-    ordered = targets.sort_values("target").reset_index()
-    return int(ordered.index[ordered.measured.notna()][0])
+def _chosen(survey: Survey) -> int:
+    """Place of the target that was asked."""
+    return int((survey.tables["targets"].target < survey.question.goal.allowed).sum())
 
 
 def _schemes(output: pd.DataFrame) -> list[dict[str, Any]]:

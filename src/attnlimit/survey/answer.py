@@ -31,10 +31,10 @@ class Answer:
     next_text: float
     trusted: bool
     sampler: str | None  # None if heads have their own
-    measured: float
-    measured_stderr: float
-    repeats: int
-    unseen: bool
+    measured: float | None  # None if it was not run
+    measured_stderr: float | None
+    repeats: int | None
+    unseen: bool | None
     perplexity: float | None
     dense_perplexity: float | None
     same_token: float | None
@@ -88,6 +88,8 @@ class Answer:
 
     def measurement(self) -> str:
         """What came out."""
+        if self.measured is None or self.repeats is None:
+            return "Not measured: a capture has no model to run."
         where = "a passage the plan has not seen" if self.unseen else "the passage it is made for"
         said = (
             f"Measured on {where}, {int(self.repeats)} runs: "
@@ -114,7 +116,7 @@ class Answer:
             f"1/{float(size):.0f}, and a random sample of the rest."
         )
 
-    def value(self, value: float, error: float) -> str:
+    def value(self, value: float, error: float | None) -> str:
         """Return a value with its standard error and unit."""
         return f"{with_error(value, error)}{UNITS[self.measure]}"
 
@@ -125,7 +127,7 @@ class Answer:
         return [self.headline(), *(f"  {one}" for one in said + doubt)]
 
 
-def with_error(value: float, error: float) -> str:
+def with_error(value: float, error: float | None) -> str:
     """A number and its standard error, to the digit that the error allows."""
     if error is None or not error > 0:
         return f"{value:.2g}"

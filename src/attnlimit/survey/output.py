@@ -26,6 +26,7 @@ from attnlimit.samplers import (
 )
 from attnlimit.samplers.spec import parse_sampler, sampler_spec
 from attnlimit.survey.question import Question
+from attnlimit.survey.schemas import RUN
 
 ALL = "all keys"
 PLAN, PREDICTED = "plan", "predicted"
@@ -52,6 +53,8 @@ def survey_output(question: Question, part: str, seed: int) -> dict[str, list[Ro
     """Return a part's rows of the tables "targets", "shares" and "output"."""
     if part == PLAN:
         return survey_plans(question, seed, question.goal.targets())
+    if question.stored is not None:  # there is no model to run
+        return {"targets": [], "shares": [], "output": []}
     rows = _predicted(question, seed) if part == PREDICTED else _measured(question, part, seed)
     return {"targets": [], "shares": [], "output": list(rows)}
 
@@ -59,7 +62,7 @@ def survey_output(question: Question, part: str, seed: int) -> dict[str, list[Ro
 def planned(question: Question, tables: Mapping[str, pd.DataFrame]) -> OutputPlan:
     """Return the plan for what was asked, from the tables."""
     targets, shares = tables["targets"], tables["shares"]
-    row = targets[targets.measured.notna()].iloc[0]
+    row = asked_row(question, targets)
     heads = shares[shares.target == row.target].sort_values(["layer", "head"])
     shape = (heads.layer.nunique(), heads["head"].nunique())
     sensitivity = heads.sensitivity.to_numpy(dtype=float)
@@ -86,6 +89,11 @@ def planned(question: Question, tables: Mapping[str, pd.DataFrame]) -> OutputPla
     )
 
 
+def asked_row(question: Question, targets: pd.DataFrame) -> pd.Series:
+    """Return the row of the target that was asked, which alone may have been run."""
+    return targets[targets.target == question.goal.allowed].iloc[0]
+
+
 def plans_for(
     question: Question,
     seed: int,
@@ -109,19 +117,28 @@ def survey_plans(
     targets: Sequence[float],
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, list[Row]]:
-    """Return the rows of plans for all targets; the asked one is run on a passage not seen yet."""
-    goal, loaded = question.goal, question.loaded()
+    """Return the rows of plans for all targets.
+
+    The asked one is run on a passage not seen yet. Captures cannot run: their plans are the curve.
+    """
     plans = plans_for(question, seed, targets, progress)
-    asked = plans[targets.index(goal.allowed)]
-    ids, repeats = question.measured_on().ids, goal.repeats
-    trial = try_samplers(loaded, list(ids), asked, repeats=repeats, seed=seed)
-    found = _trial(trial) | {"repeats": repeats, "unseen": question.unseen is not None}
-    unknown: Row = dict.fromkeys(found)
-    return {
-        "targets": [_target(plan) | (found if plan is asked else unknown) for plan in plans],
-        "shares": [row for plan in plans for row in _shares(plan)],
-        "output": [],
-    }
+    found = [_target(plan) | dict.fromkeys(RUN) for plan in plans]
+    curve: list[Row] = []
+    if question.stored is None:
+        asked = targets.index(question.goal.allowed)
+        found[asked] |= _run(question, plans[asked], seed)
+    elif question.goal.scheme == "threshold":
+        names = ("sampler", "keys", "visible", "stderr", "trusted")
+        drawn = {"law": "predicted", "scheme": "threshold"}
+        curve = [drawn | {n: row[n] for n in names} | {"error": row["predicted"]} for row in found]
+    shares = [row for plan in plans for row in _shares(plan)]
+    return {"targets": found, "shares": shares, "output": curve}
+
+
+def _run(question: Question, plan: OutputPlan, seed: int) -> Row:
+    repeats, ids = question.goal.repeats, list(question.measured_on().ids)
+    trial = try_samplers(question.loaded(), ids, plan, repeats=repeats, seed=seed)
+    return _trial(trial) | {"repeats": repeats, "unseen": question.unseen is not None}
 
 
 def _target(plan: OutputPlan) -> Row:

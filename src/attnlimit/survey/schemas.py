@@ -11,7 +11,9 @@ WHOLE, REAL, TRUTH, TEXT = pa.int64(), pa.float64(), pa.bool_(), pa.string()
 PLACE = {"layer": WHOLE, "head": WHOLE}
 
 PLANNED = ("target", "keys", "visible", "price", "dense_price", "predicted", "stderr", "next_text")
-RUN = ("measured", "measured_stderr", "perplexity", "dense_perplexity", "same_token")
+MEASURED = ("measured", "measured_stderr", "perplexity", "dense_perplexity", "same_token")
+RUN = ("repeats", "unseen", *MEASURED)
+"""What is known of a plan that was run."""
 
 
 def _struct(types: dict[str, pa.DataType]) -> pa.StructType:
@@ -66,7 +68,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         # was asked what came out when it was run.
         "targets": {"measure": TEXT, "sampler": TEXT, "unseen": TRUTH, "trusted": TRUTH}
         | {"repeats": WHOLE}
-        | dict.fromkeys((*PLANNED, *RUN), REAL),
+        | dict.fromkeys((*PLANNED, *MEASURED), REAL),
         # One row a target and head: how it reads, and what that adds to the predicted error.
         "shares": PLACE
         | {"sampler": TEXT, "kv_head": WHOLE}

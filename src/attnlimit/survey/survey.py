@@ -12,7 +12,7 @@ import pyarrow as pa
 from attnlimit.budgets import HeadBudget, Plan
 from attnlimit.models import OutputPlan
 from attnlimit.survey.answer import Answer, keys_for
-from attnlimit.survey.output import planned
+from attnlimit.survey.output import asked_row, planned
 from attnlimit.survey.question import Question
 from attnlimit.survey.schemas import SCHEMAS
 
@@ -32,8 +32,7 @@ class Survey:
     @cached_property
     def answer(self) -> Answer:
         """How few keys are enough for the output."""
-        rows = self.tables["targets"]
-        asked = rows[rows.measured.notna()].iloc[0]
+        asked = asked_row(self.question, self.tables["targets"])
         return Answer.of(self.question.model, len(self.question.passages), asked)
 
     @cached_property

@@ -37,8 +37,11 @@ function logAxis(title, values, extra) {
   for (let decade = Math.floor(low) - 1; decade <= Math.ceil(high) + 1; decade++) {
     if (steps.length > 1 || decade % every === 0) steps.forEach((s) => ticks.push(s * 10 ** decade));
   }
-  const name = (v) => (v >= 1e-3 && v < 1e5 ? String(Number(v.toPrecision(1)))
-    : `10<sup>${Math.round(Math.log10(v))}</sup>`);
+  const name = (v) => {
+    if (v >= 1e-3 && v < 1e5) return String(Number(v.toPrecision(1)));
+    const [digit, power] = v.toExponential(0).split("e").map(Number);
+    return `${digit === 1 ? "" : `${digit}·`}10<sup>${power}</sup>`;
+  };
   return axis(title, Object.assign(
     { type: "log", tickmode: "array", tickvals: ticks, ticktext: ticks.map(name), tickangle: 0 }, extra || {}));
 }
