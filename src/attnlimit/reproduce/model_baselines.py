@@ -9,11 +9,13 @@ import pandas as pd
 
 from attnlimit.models.output.allocate import Choice, Sized, allocate, cheapest_common, interpolated
 from attnlimit.models.output.heads import head_errors
+from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.models.spend.assign import sampler_table
 from attnlimit.picture import FigureSpec, Panel, Series
-from attnlimit.reproduce.compare import plus_minus
+from attnlimit.reproduce.compare import comparable, plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.foretold import foretold
 from attnlimit.reproduce.panels import DRAWN, pair, panel
 from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.rules import RULES, ByHead, look
@@ -63,6 +65,11 @@ class Baselines(Experiment):
             found = run.against(samplers, number, repeats)
             rows.append({"asked": keys, "scheme": name, **guess, **found})
         return pd.DataFrame(rows).assign(text=shard["text"], tokens=shard["tokens"])
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """What was predicted and run."""
+        both = curves.dropna(subset=["predicted", "measured"])
+        return comparable(foretold(both, KL_LIMIT, config["repeats"]))
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """Geometric means over the texts, against top-k's."""

@@ -19,11 +19,13 @@ from attnlimit.models import spend
 from attnlimit.models.capture.encode import encode
 from attnlimit.models.load.load import load_once
 from attnlimit.models.output.growth import output_growth
+from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.models.spend.assign import shape_of
 from attnlimit.picture import FigureSpec
-from attnlimit.reproduce.compare import said
+from attnlimit.reproduce.compare import comparable, said
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.foretold import foretold
 from attnlimit.reproduce.panels import DRAWN, pairs, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.samplers import Sampler, Threshold
@@ -83,6 +85,11 @@ class Complexity(Experiment):
         return both.assign(stderr=np.hypot(one, other), order=order).sort_values(
             ["order", "sampler", "n"], ignore_index=True
         )
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """What was foretold from the text's beginning, and run."""
+        both = curves.dropna(subset=["predicted", "measured"])
+        return comparable(foretold(both, KL_LIMIT, draws=2))  # the shortest has two blocks
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(

@@ -7,10 +7,12 @@ import pandas as pd
 
 from attnlimit.models import output_errors, try_samplers
 from attnlimit.models.load.load import load_once
+from attnlimit.models.output.target import ANGLE_LIMIT, KL_LIMIT
 from attnlimit.picture import FigureSpec
-from attnlimit.reproduce.compare import plus_minus, with_z
+from attnlimit.reproduce.compare import comparable, plus_minus, with_z
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.foretold import foretold
 from attnlimit.reproduce.panels import against, panel
 from attnlimit.reproduce.rows import groups
 from attnlimit.samplers.spec import parse_sampler
@@ -106,6 +108,10 @@ class OutputErrors(Experiment):
             drawn=both["drawn"].astype(bool),
         )
 
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """What is drawn; where nothing is, a prediction is a run."""
+        return comparable(_drawn(config, curves))
+
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
             {
@@ -118,7 +124,7 @@ class OutputErrors(Experiment):
                 "predicted": _both(curves, "predicted"),
                 "measured": _both(curves, "measured"),
                 "ratio": _both(curves, "ratio"),
-                "z": with_z(curves)["z"],
+                "z": with_z(_drawn(config, curves))["z"],
                 "holds": _verdicts(curves),
             }
         )
@@ -154,6 +160,17 @@ class OutputErrors(Experiment):
         ]
         caption = "A point is a text and a sampler; where nothing is drawn a prediction is a run"
         return FigureSpec(self.title, panels, 2, caption)
+
+
+def _drawn(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+    parts = []
+    for model, prefix, limit in (
+        (config["model"], "", KL_LIMIT),
+        (config["encoder"]["model"], "encoder_", ANGLE_LIMIT),
+    ):
+        part = curves[(curves["model"] == model) & curves["drawn"]]
+        parts.append(foretold(part, limit, config[f"{prefix}repeats"]))
+    return pd.concat(parts)
 
 
 def _both(curves: pd.DataFrame, name: str) -> list[str]:

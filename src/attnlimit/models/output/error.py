@@ -15,7 +15,7 @@ from attnlimit.errors import BadInput
 from attnlimit.models.capture.encode import encode, unwrap
 from attnlimit.models.output.bias import bias_distance, is_biased
 from attnlimit.models.output.heads import HeadErrors, head_errors
-from attnlimit.models.output.target import Output, choose_target
+from attnlimit.models.output.target import Output, choose_target, third_order
 from attnlimit.models.spend.assign import Samplers, describe, sampler_table
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result
@@ -39,6 +39,7 @@ class OutputError(Result, Pictured):
     measure: str  # "kl", "cosine_loss" or "squared_error"
     value: float
     stderr: float  # over the probes; NaN from one
+    numerical_error: float  # what second order may leave out
     variance: float  # part of the value
     bias: float  # part of the value
     yardstick: float  # the least that keeping as many keys one by one could give
@@ -95,7 +96,7 @@ class OutputError(Result, Pictured):
         return Panel(title, "layer", "share of the error (%)", series, "linear", "linear")
 
     def __str__(self) -> str:
-        error = "" if np.isnan(self.stderr) else f" +- {self.stderr:.1g}"
+        error = f" +- {np.hypot(np.nan_to_num(self.stderr), self.numerical_error):.1g}"
         lines = [
             f"{self.sampler}: {WORDS[self.measure]} {self.value:.3g}{error}{UNITS[self.measure]} "
             f"predicted, reading {self.mean_keys:.1f} of {self.mean_visible:.1f} keys",
@@ -206,6 +207,7 @@ def _result(
         measure=measure,
         value=value,
         stderr=float(by_probe.std(ddof=1) / np.sqrt(probes)) if probes > 1 else float("nan"),
+        numerical_error=third_order(noise, found.probed.limit),
         variance=noise,
         bias=value - noise,
         yardstick=scale * found.yardstick.variance(float(found.keys[index].sum())),

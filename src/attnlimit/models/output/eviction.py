@@ -24,7 +24,7 @@ from attnlimit.models.capture.dense import call_scores, grouped
 from attnlimit.models.capture.encode import encode, unwrap
 from attnlimit.models.capture.interface import Call
 from attnlimit.models.output.probes import probe
-from attnlimit.models.output.target import NextToken, choose_target
+from attnlimit.models.output.target import NextToken, choose_target, third_order
 from attnlimit.models.spend.evict.chances import systematic
 from attnlimit.models.spend.evict.rule import Eviction
 from attnlimit.models.spend.evict.turn import turn_of
@@ -33,6 +33,9 @@ from attnlimit.result import Result
 
 STARTS = 32
 """Draws that the variance is averaged over, evenly spaced: all that systematic sampling has."""
+
+CUT = 2.0
+"""How much coarser the prediction of a cut is, whose keys are gone for all queries at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,13 +47,16 @@ class EvictionError(Result):
     after: int  # tokens after it that were asked
     kl: float
     stderr: float  # over the probes; NaN from one
+    numerical_error: (
+        float  # what first order in a key's weight, and second in the output, leave out
+    )
     trusted: bool  # whether second order holds, and what is dropped was drawn
     contributions: Array  # (layers, KV heads), adds up to kl
     kept: Array  # (layers, KV heads) keys
 
     def headline(self) -> str:
         """What is predicted."""
-        error = "" if np.isnan(self.stderr) else f" +- {self.stderr:.1g}"
+        error = f" +- {np.hypot(np.nan_to_num(self.stderr), self.numerical_error):.1g}"
         doubt = "" if self.trusted else "; not to be trusted, measure it with try_evict"
         return (
             f"{self.rule}: KL {self.kl:.3g}{error} nats predicted over {self.after} tokens after a "
@@ -133,6 +139,7 @@ def eviction_errors(
             after=tokens - asked,
             kl=kl,
             stderr=float(by_probe.std(ddof=1) / np.sqrt(times)) if times > 1 else float("nan"),
+            numerical_error=CUT * third_order(kl, probed.limit),
             trusted=kl <= probed.limit and _draws(chance),
             contributions=variance.mean(0).numpy(),
             kept=chance.sum(-1).numpy(),

@@ -18,6 +18,21 @@ from torch import Tensor
 from attnlimit.errors import BadInput
 from attnlimit.models.spend.outputs import Outputs, predicts_tokens
 
+KL_LIMIT = 0.1
+"""Nats up to which the second order is trusted."""
+ANGLE_LIMIT = 0.0045
+"""1 - cosine up to which it is, an angle of five degrees; at 0.005 one was a quarter low."""
+THIRD_ORDER = 0.15
+"""What is left out may be, as a share of the prediction, at the limit of trust."""
+
+
+def third_order(value: Any, limit: float) -> Any:
+    """What a prediction of second order may miss: a share that grows as the output's change does.
+
+    The change is of the order of the root of the distance. The size is a fit to measurements.
+    """
+    return THIRD_ORDER * value * (value / limit) ** 0.5
+
 
 class Target(ABC):
     """A distance between the outputs of the dense model and of a thinned one."""
@@ -76,7 +91,7 @@ class NextToken(Target):
 
     def limit(self, read: Tensor) -> float:
         """A tenth of a nat."""
-        return 0.1
+        return KL_LIMIT
 
 
 class EmbeddingAngle(Target):
@@ -102,8 +117,8 @@ class EmbeddingAngle(Target):
         return max(0.0, 1 - float(torch.cosine_similarity(read.double(), other.double(), dim=0)))
 
     def limit(self, read: Tensor) -> float:
-        """1 - cos of 0.0045, an angle of five degrees: at 0.005 a prediction was a quarter low."""
-        return 0.0045
+        """An angle of five degrees."""
+        return ANGLE_LIMIT
 
 
 @dataclass(frozen=True)
