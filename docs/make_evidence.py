@@ -33,7 +33,8 @@ claim; rows with points beyond 3 are where to look first.
 
 def compared(folder: RunFolder, experiment: Experiment) -> pd.DataFrame:
     """The rows of a run that have a prediction and a measurement, with their z."""
-    both = experiment.compared(folder.record()["config"], folder.table())
+    config = folder.record()["config"]
+    both = experiment.compared(config, experiment.weighed(config, folder.table()))
     return pd.DataFrame() if both is None else with_z(both[both["measured"] != 0])
 
 

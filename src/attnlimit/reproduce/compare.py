@@ -18,6 +18,8 @@ ROUNDING = 1e-12
 BEYOND = 3.0
 """Combined errors past which a row is marked, in tables and figures alike."""
 MARK = " !"
+TYPICAL = 4
+"""Draws that points together count for."""
 _LISTED = 6
 _PLACES = 4
 
@@ -49,6 +51,19 @@ def comparable(curves: pd.DataFrame) -> pd.DataFrame | None:
         return None
     found = named.dropna(subset=["predicted", "measured"])
     return None if found.empty else found
+
+
+def shared_scatter(
+    measured: pd.Series[float], stderr: pd.Series[float], draws: int
+) -> pd.Series[float]:
+    """Return standard errors from few draws, each mixed with what all points show together.
+
+    One of its own may be near zero by chance. Relative errors of like points are of one order, so
+    their mean square counts for `TYPICAL` draws.
+    """
+    relative = (stderr / measured.where(measured != 0)) ** 2
+    mixed = (TYPICAL * relative.mean() + (draws - 1) * relative) / (TYPICAL + draws - 1)
+    return (measured.abs() * mixed**0.5).fillna(stderr)
 
 
 def is_beyond(frame: pd.DataFrame) -> pd.Series[bool]:

@@ -21,7 +21,7 @@ from attnlimit.models.load.load import load_once
 from attnlimit.models.output.eviction import CUT
 from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import comparable, plus_minus
+from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.foretold import foretold
@@ -111,10 +111,8 @@ class Eviction(Experiment):
             for (name, keep), key in zip(chosen, rules, strict=True)
         )
 
-    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
-        """Cuts after the first half of a prompt, foretold from its second."""
-        half = where(curves, part="half")
-        return comparable(foretold(half, KL_LIMIT, config["draws"], stderr="stderr", by=CUT))
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return foretold(curves, KL_LIMIT, config["draws"], stderr="stderr", by=CUT)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         after, rows = where(curves, part="after"), []

@@ -54,6 +54,10 @@ class Experiment(ABC):
         """Turn the rows of all shards, their index in the column `shard`, into `curves.parquet`."""
         return rows.drop(columns="shard")
 
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Return curves with the errors by which they are compared; by default those they have."""
+        return curves
+
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """Return what is printed; by default every row that was measured."""
         return with_z(curves.dropna(subset=["measured"]))

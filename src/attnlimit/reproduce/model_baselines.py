@@ -12,7 +12,7 @@ from attnlimit.models.output.heads import head_errors
 from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.models.spend.assign import sampler_table
 from attnlimit.picture import FigureSpec, Panel, Series
-from attnlimit.reproduce.compare import comparable, plus_minus
+from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.foretold import foretold
@@ -66,10 +66,8 @@ class Baselines(Experiment):
             rows.append({"asked": keys, "scheme": name, **guess, **found})
         return pd.DataFrame(rows).assign(text=shard["text"], tokens=shard["tokens"])
 
-    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
-        """What was predicted and run."""
-        both = curves.dropna(subset=["predicted", "measured"])
-        return comparable(foretold(both, KL_LIMIT, config["repeats"]))
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return foretold(curves, KL_LIMIT, config["repeats"])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """Geometric means over the texts, against top-k's."""

@@ -22,7 +22,7 @@ from attnlimit.models.output.growth import output_growth
 from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.models.spend.assign import shape_of
 from attnlimit.picture import FigureSpec
-from attnlimit.reproduce.compare import comparable, said
+from attnlimit.reproduce.compare import said
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.foretold import foretold
@@ -86,10 +86,8 @@ class Complexity(Experiment):
             ["order", "sampler", "n"], ignore_index=True
         )
 
-    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
-        """What was foretold from the text's beginning, and run."""
-        both = curves.dropna(subset=["predicted", "measured"])
-        return comparable(foretold(both, KL_LIMIT, draws=2))  # the shortest has two blocks
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return foretold(curves, KL_LIMIT, draws=2)  # the shortest has two blocks
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(

@@ -108,9 +108,19 @@ class OutputErrors(Experiment):
             drawn=both["drawn"].astype(bool),
         )
 
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        parts = [
+            foretold(curves[curves["model"] == model], limit, config[f"{prefix}repeats"])
+            for model, prefix, limit in (
+                (config["model"], "", KL_LIMIT),
+                (config["encoder"]["model"], "encoder_", ANGLE_LIMIT),
+            )
+        ]
+        return pd.concat(parts)
+
     def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
         """What is drawn; where nothing is, a prediction is a run."""
-        return comparable(_drawn(config, curves))
+        return comparable(curves[curves["drawn"]])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
@@ -124,7 +134,7 @@ class OutputErrors(Experiment):
                 "predicted": _both(curves, "predicted"),
                 "measured": _both(curves, "measured"),
                 "ratio": _both(curves, "ratio"),
-                "z": with_z(_drawn(config, curves))["z"],
+                "z": with_z(curves[curves["drawn"]])["z"],
                 "holds": _verdicts(curves),
             }
         )
@@ -160,17 +170,6 @@ class OutputErrors(Experiment):
         ]
         caption = "A point is a text and a sampler; where nothing is drawn a prediction is a run"
         return FigureSpec(self.title, panels, 2, caption)
-
-
-def _drawn(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    parts = []
-    for model, prefix, limit in (
-        (config["model"], "", KL_LIMIT),
-        (config["encoder"]["model"], "encoder_", ANGLE_LIMIT),
-    ):
-        part = curves[(curves["model"] == model) & curves["drawn"]]
-        parts.append(foretold(part, limit, config[f"{prefix}repeats"]))
-    return pd.concat(parts)
 
 
 def _both(curves: pd.DataFrame, name: str) -> list[str]:

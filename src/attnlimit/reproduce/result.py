@@ -33,9 +33,14 @@ class Result:
     folder: Path | None = None
 
     @cached_property
+    def weighed(self) -> pd.DataFrame:
+        """The curves, with the errors by which predictions and measurements are compared."""
+        return self.experiment.weighed(self.config, self.curves)
+
+    @cached_property
     def table(self) -> pd.DataFrame:
         """What is printed: predicted, measured, standard error."""
-        return self.experiment.table(self.config, self.curves)
+        return self.experiment.table(self.config, self.weighed)
 
     @cached_property
     def shown(self) -> pd.DataFrame:
@@ -48,8 +53,8 @@ class Result:
 
         The same z for all experiments, that of `compare.with_z`.
         """
-        said = self.experiment.remarks(self.config, self.curves)
-        compared = self.experiment.compared(self.config, self.curves)
+        said = self.experiment.remarks(self.config, self.weighed)
+        compared = self.experiment.compared(self.config, self.weighed)
         if compared is None:
             return said
         if not any("combined errors" in sentence for sentence in said):
@@ -59,7 +64,7 @@ class Result:
     @cached_property
     def figure(self) -> FigureSpec:
         """The picture's description."""
-        return self.experiment.figure(self.config, self.curves)
+        return self.experiment.figure(self.config, self.weighed)
 
     @property
     def command(self) -> str:

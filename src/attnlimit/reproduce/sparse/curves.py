@@ -12,7 +12,15 @@ from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import where
-from attnlimit.reproduce.sparse.rows import BAGS, NAMES, paired, shared, side_by_side, sizes
+from attnlimit.reproduce.sparse.rows import (
+    BAGS,
+    NAMES,
+    at_size,
+    paired,
+    shared,
+    side_by_side,
+    sizes,
+)
 from attnlimit.sparse import (
     SparseTask,
     learning_curve,
@@ -79,6 +87,9 @@ class LearningCurves(Experiment):
             frames.append(paired({"model": model, "alpha": found.alpha}, predicted, drawn))
         return pd.concat(frames)
 
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return at_size(curves, config["dim"], config["replicates"])
+
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         panels = []
         for quantity, label in (("test_error", "test error"), ("train_loss", "training loss")):
@@ -98,8 +109,8 @@ class LearningCurves(Experiment):
             return []
         return [
             *(agreement(where(curves, quantity=q), q) for q in QUANTITIES[:2]),
-            f"Predictions are of the limit of large d; at d = {config['dim']} few bags make errors "
-            "that are larger by some 1/d, most for all tokens at the smallest alpha.",
+            f"Predictions are of the limit of large d; what they miss at d = {config['dim']}, "
+            "of the order of 1/d, counts as their own error.",
         ]
 
 

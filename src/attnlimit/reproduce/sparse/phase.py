@@ -11,7 +11,15 @@ from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel
 from attnlimit.reproduce.rows import groups, where
-from attnlimit.reproduce.sparse.rows import NAMES, paired, shared, side_by_side, sizes, task_of
+from attnlimit.reproduce.sparse.rows import (
+    NAMES,
+    at_size,
+    paired,
+    shared,
+    side_by_side,
+    sizes,
+    task_of,
+)
 from attnlimit.sparse import best_split, readout, simulate_protocol, simulate_readout
 
 HOPELESS = 0.45
@@ -65,6 +73,9 @@ class WhoWins(Experiment):
                 labels |= {"model": model, "split": np.nan}
                 frames.append(paired(labels, predicted, drawn))
         return pd.concat(frames)
+
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return at_size(curves, config["dim"], config["replicates"])
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         won = winners(curves)

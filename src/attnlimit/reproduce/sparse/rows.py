@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.reproduce.compare import COMPARED
+from attnlimit.reproduce.compare import COMPARED, OWN, shared_scatter
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.rows import groups
 from attnlimit.sparse import SparseTask
@@ -16,6 +16,8 @@ from attnlimit.sparse.train.simulate import Measured
 NAMES = {"attention": "attention", "pooled": "mean pooling", "vectorized": "all tokens"}
 """The classifiers, as figures call them."""
 BAGS = "bags per dimension, alpha = n/d"
+FINITE = 3.0
+"""What a limit of large d misses at finite d, times d."""
 
 
 def shared(config: Config, *own: str) -> Shard:
@@ -42,6 +44,21 @@ def paired(
     mean, stderr = (measured.mean, measured.stderr) if measured else ({}, {})
     drawn = {"measured": table["quantity"].map(mean), "stderr": table["quantity"].map(stderr)}
     return table.assign(**drawn).astype(dict.fromkeys(COMPARED, float))
+
+
+def at_size(rows: pd.DataFrame, dim: int, draws: int) -> pd.DataFrame:
+    """Return rows with both their errors: predictions are of the limit of large d.
+
+    What they miss is of the order of 1/d, `FINITE` times that of an error's p (1 - p) or of a
+    loss; that size is a fit. Measurements of a kind share what their draws show of their scatter.
+    """
+    kinds = [name for name in ("quantity", "model") if name in rows]
+    spread = pd.concat(
+        shared_scatter(part["measured"], part["stderr"], draws) for _, part in rows.groupby(kinds)
+    )
+    value = rows["predicted"]
+    missed = np.where(rows["quantity"].str.endswith("error"), value * (1 - value), value)
+    return rows.assign(**{"stderr": spread, OWN: FINITE * missed / dim if dim else 0.0})
 
 
 def side_by_side(curves: pd.DataFrame, *keys: str) -> pd.DataFrame:
