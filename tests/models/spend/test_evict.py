@@ -19,19 +19,8 @@ from attnlimit.models import (  # noqa: E402
 )
 from attnlimit.models.spend.evict.chances import chances, systematic  # noqa: E402
 from attnlimit.samplers import Threshold, TopK  # noqa: E402
+from small_causal import build, prompts  # noqa: E402
 
-VOCABULARY = 99
-SHAPE = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "num_hidden_layers": 3,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "intermediate_size": 48,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": None,
-}
 RULES = (
     Evict(0.5, 8, again=4, recent=4),
     Evict(0.5, 8, again=4, recent=4, sizes="equal"),
@@ -42,30 +31,9 @@ RULES = (
 )
 
 
-def build(config=None):
-    torch.manual_seed(3)
-    found = transformers.LlamaConfig(**SHAPE) if config is None else config
-    model = transformers.AutoModelForCausalLM.from_config(found)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.normal_(0, 0.3)
-    return model.eval()
-
-
 @pytest.fixture(scope="module")
 def model():
     return build()
-
-
-def prompts(lengths):
-    generator = torch.Generator().manual_seed(5)
-    texts = [torch.randint(3, VOCABULARY, (n,), generator=generator) for n in lengths]
-    longest = max(lengths)
-    ids = torch.zeros(len(texts), longest, dtype=torch.long)
-    for row, text in enumerate(texts):
-        ids[row, longest - len(text) :] = text
-    return texts, {"input_ids": ids, "attention_mask": (ids > 0).long()}
 
 
 def generate(model, inputs, rule=None, seed=0, samplers=None, **options):
@@ -269,7 +237,7 @@ def test_models_whose_cache_cannot_be_cut_are_refused():
     ).eval()
     with pytest.raises(BadInput, match="no cache to cut"), spend(bert, Evict()):
         pass
-    windowed = build(transformers.MistralConfig(**SHAPE, sliding_window=6))
+    windowed = build("mistral")
     with pytest.raises(BadInput, match="sliding"), spend(windowed, Evict(0.5, 8, recent=4)):
         windowed.generate(torch.arange(3, 30)[None], max_new_tokens=2)
 
@@ -286,10 +254,7 @@ def test_corrections_stay_precise_where_keys_are_not(rule):
 
 
 def test_learned_positions_are_cut_too():
-    config = transformers.GPT2Config(
-        vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, pad_token_id=0, eos_token_id=None
-    )
-    model = build(config)
+    model = build("gpt2")
     _, inputs = prompts((30,))
     assert torch.equal(generate(model, inputs, Evict(0.99, recent=64)), generate(model, inputs))
     generate(model, inputs, Evict(0.5, 8, recent=4))
