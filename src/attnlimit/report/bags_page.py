@@ -54,19 +54,20 @@ def plan_page(plan: BagPlan, telling: pd.DataFrame, command: str) -> str:
     shown = "".join(
         f"<li><strong>{escape(a)}</strong><span>{escape(b)}</span></li>" for a, b in cards
     )
-    notes = "".join(f"<p>{escape(text)}</p>" for text in remarks(plan))
+    advice, following = recommendation(plan), next_step(plan)
+    stands_on = remarks(plan) if following in advice else [*remarks(plan), following]
+    notes = "".join(f"<p>{escape(text)}</p>" for text in stands_on)
     body = (
         "<header><p class='eyebrow'>attnlimit · plan for bags · "
         f"{plan.pilot.bags} labelled bags</p><h1>{escape(TITLE)}</h1>"
-        f"<p class='answer'>{escape(recommendation(plan))}</p></header><main>"
+        f"<p class='answer'>{escape(advice)}</p></header><main>"
         f"<section><ul class='cards'>{shown}</ul></section>{figure_html(figure, 0)}"
         f"<section><h2>Numbers</h2>{scrolled(table(spoken(plan)), 'Numbers')}</section>"
-        f"<section><h2>What it stands on</h2>{notes}<p>{escape(next_step(plan))}</p>"
-        f"{_checks(plan)}</section>"
+        f"<section><h2>What it stands on</h2>{notes}{_checks(plan)}</section>"
         f"<section><h2>Instances that tell</h2><p class='note'>In each of a few bags of the pilot, "
         f"how sure {escape(plan.recommended)} is that the bag is positive, and that a bag with "
         f"this instance alone would be; trained on the whole pilot.</p>"
-        f"{scrolled(table(telling), 'Instances that tell')}</section>"
+        f"{scrolled(table(telling.round(3)), 'Instances that tell')}</section>"
         f"<section><h2>Do it again, and use it</h2><pre>{escape(command)}</pre>"
         f"<pre>{escape(plan.estimator)}</pre></section></main><footer></footer>"
     )
@@ -76,9 +77,9 @@ def plan_page(plan: BagPlan, telling: pd.DataFrame, command: str) -> str:
 def _checks(plan: BagPlan) -> str:
     if plan.estimate is None:
         return ""
-    found = plan.estimate.to_frame()
-    frame = found[["assumption", "expected", "tolerance", "found"]]
-    told = [
-        "holds" if row.holds else f"fails: {row.meaning}" for row in found.itertuples(index=False)
+    rows = [
+        (one.assumption, "holds" if one.holds else f"fails: {one.meaning}", *one.shown)
+        for one in plan.estimate.checks
     ]
-    return scrolled(table(frame.assign(meaning=told)), "Assumptions of the theory")
+    frame = pd.DataFrame(rows, columns=["assumption", "what it means", "found", "expected"])
+    return f"<div class='sentences'>{scrolled(table(frame), 'Assumptions of the theory')}</div>"

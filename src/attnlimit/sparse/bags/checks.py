@@ -28,6 +28,15 @@ class Check:
         """Whether the bags are within the tolerance."""
         return abs(self.found - self.expected) <= self.tolerance
 
+    @property
+    def shown(self) -> tuple[str, str]:
+        """What was found, and what was expected, to the digits that the tolerance allows."""
+        digits = max(0, 1 - int(np.floor(np.log10(self.tolerance))))
+        found, expected, off = (
+            f"{value:.{digits}f}" for value in (self.found, self.expected, self.tolerance)
+        )
+        return found, f"{expected} ± {off}"
+
 
 def signal_probability(instances: Array, shift: Array, fraction: float) -> Array:
     """Probability that an instance in white coordinates is the signal, given its place."""

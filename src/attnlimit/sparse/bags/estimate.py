@@ -60,8 +60,7 @@ class BagEstimate:
             f"prior {t.prior:.2f}",
         ]
         lines += [
-            f"  {'ok  ' if c.holds else 'FAIL'} {c.assumption}: {c.found:.3g}, "
-            f"expected {c.expected:.3g} +- {c.tolerance:.2g}"
+            f"  {'ok  ' if c.holds else 'FAIL'} {c.assumption}: {c.shown[0]}, expected {c.shown[1]}"
             + ("" if c.holds else f"; {c.meaning}")
             for c in self.checks
         ]

@@ -69,7 +69,11 @@ class PilotErrors:
     @property
     def stderr(self) -> Array:
         """Its standard error: of so many test bags, and of training sets that overlap."""
-        smooth = (self.error * self.bags + 0.5) / (self.bags + 1)
+        return self.noise(self.error)
+
+    def noise(self, error: Array | float) -> Array:
+        """Standard deviation of what this pilot measures, where the error is this."""
+        smooth = (np.asarray(error) * self.bags + 0.5) / (self.bags + 1)
         return np.asarray(np.sqrt((1 + self.overlap) * smooth * (1 - smooth) / self.bags))
 
     @property

@@ -58,7 +58,7 @@ def said(plan: BagPlan, low: float, middle: float, high: float) -> str:
     """Error and 90 % interval; what is below one bag of the pilot is not a number."""
     if high <= plan.resolution:
         return f"less than 1/{plan.pilot.bags}"
-    range_ = f"(90 %: {low:.1%} to {high:.1%})"
+    range_ = f"(90 %: {f'{low:.1%} to' if low > 0 else 'up to'} {high:.1%})"
     if middle <= plan.resolution:
         return f"less than 1/{plan.pilot.bags} {range_}"
     return f"{middle:.1%} {range_}"
@@ -96,7 +96,7 @@ def _theory_and_pilot(plan: BagPlan) -> list[str]:
     lines = []
     if np.isnan(alone):
         lines.append("The bags are too few for the theory's own picture; the pilot alone speaks.")
-    elif abs(alone - measured) > 2 * stderr:
+    elif abs(alone - measured) > 2 * float(plan.pilot.noise(alone)):
         shown = said(plan, alone, alone, alone).split(" (")[0]
         lines.append(
             f"Theory and pilot disagree: from the instances alone, {told} would err "
@@ -104,7 +104,10 @@ def _theory_and_pilot(plan: BagPlan) -> list[str]:
             "the curve beyond it."
         )
     else:
-        lines.append(f"Theory and pilot agree: {told} is expected to err {alone:.1%}, errs {seen}.")
+        lines.append(
+            f"Theory and pilot agree within noise: from the instances alone, {told} would err "
+            f"{said(plan, alone, alone, alone).split(' (')[0]}, and it errs {seen}."
+        )
     if plan.forecasts[plan.recommended].surprise < SURPRISING:
         lines.append(
             "The learning curve on the pilot has not the shape of the theory's; do not trust the "
@@ -129,8 +132,8 @@ def broken_assumptions(plan: BagPlan) -> list[str]:
     if plan.estimate is None:
         return []
     return [
-        f"Does not hold: {check.assumption}, {check.found:.3g} where {check.expected:.3g} ± "
-        f"{check.tolerance:.2g} was expected; {check.meaning}."
+        f"Does not hold: {check.assumption}, {check.shown[0]} where {check.shown[1]} was expected; "
+        f"{check.meaning}."
         for check in plan.estimate.checks
         if not check.holds
     ]
