@@ -28,7 +28,7 @@ from attnlimit.sparse.train.stacked import Stacked
 STRENGTH = 4.0
 """Of the mean of the directions: each of K has strength 4 sqrt(K)."""
 COSINE, SHARPNESS, RIDGE, ALPHA, DIM = 0.8, 2.0, 0.1, 2.0, 300
-DRAWN = 16
+DRAWN = 10
 STEPS = ("logistic", 1.0, 4.0)
 """Loss, and the sizes of the first step."""
 PLAN_DIM, PILOT, PILOTS, BUDGETS = 40, 200, 6, (400, 1600)

@@ -15,11 +15,11 @@ from scipy.special import ndtr
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.reproduce.sparse.benchmarks import benchmark
+from attnlimit.reproduce.sparse.benchmarks import EXPERIMENT, benchmark
 from attnlimit.runs import RunFolder
 from attnlimit.sparse import Bags, SparseTask, estimate
 from attnlimit.sparse.bags.forecast import forecast
-from attnlimit.sparse.bags.pilot import stratified_folds
+from attnlimit.sparse.bags.pilot import kept_together, stratified_folds
 from attnlimit.sparse.law.learning import CUTS, STRENGTHS, LearningLaw
 
 SETS = [
@@ -92,15 +92,22 @@ def laws(pilot: Bags) -> dict[str, LearningLaw]:
 
 
 def main(folder: Path) -> None:
-    curves = RunFolder.open(folder).table()
+    run = RunFolder.open(folder)
+    curves, config = run.table(), run.record()["config"]
     rows = []
-    for name in (one for one in SETS if one in set(curves["set"])):
-        rng = np.random.default_rng(0)
-        bags = benchmark(name, 600, rng)
-        pilot = bags.subset(np.flatnonzero(stratified_folds(bags.labels, 3, rng) == 0))
+    for index, shard in enumerate(EXPERIMENT.shards(config)):
+        name = shard["set"]
+        if name not in SETS:
+            continue
+        # the run's own pilots: an experiment's shards take their random numbers by their place
+        rng = np.random.default_rng(np.random.SeedSequence(config["seed"], spawn_key=(index,)))
+        bags = benchmark(name, shard["drawn"], rng)
+        third = stratified_folds(bags.labels, 3, rng, kept_together(bags, 3))
+        pilot = bags.subset(np.flatnonzero(third == 0))
         found = laws(pilot)
-        mine = curves[(curves["set"] == name) & curves["pooling"].str.contains("attention")]
-        for (pooling, _), part in mine.groupby(["pooling", "cut"]):
+        mine = curves[(curves["set"] == name) & (curves["cut"] == shard["cut"])]
+        mine = mine[mine["pooling"].str.contains("attention")]
+        for pooling, part in mine.groupby("pooling"):
             seen, rest = (part[part["tested_on"] == where] for where in ("pilot", "rest"))
             many, last = int(seen["pilot"].iloc[0]), rest.iloc[0]
             angles = np.arcsin(np.sqrt((seen["measured"] * many + 0.375) / (many + 0.75)))
@@ -111,11 +118,11 @@ def main(folder: Path) -> None:
                 told = forecast([one], sizes, angles.to_numpy(), **rest_of)
                 low, middle, high = told.error(float(last["trained_on"]))
                 inside = low <= last["measured"] <= high
-                rows.append((name, pooling, kind, middle, last["measured"], inside, high))
+                rows.append((index, pooling, kind, middle, last["measured"], inside, high))
     frame = pd.DataFrame(
-        rows, columns=["set", "pooling", "law", "told", "measured", "inside", "high"]
+        rows, columns=["shard", "pooling", "law", "told", "measured", "inside", "high"]
     )
-    plain = frame.groupby(["set", "pooling"])["told"].transform("first")
+    plain = frame.groupby(["shard", "pooling"])["told"].transform("first")
     frame["moved"] = np.log(frame["told"] / plain).abs()
     frame["gap"] = np.log(frame["measured"].clip(lower=1e-3) / frame["told"]) ** 2
     frame["half"] = np.log(frame["high"] / frame["told"])
