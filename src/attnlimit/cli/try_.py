@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,7 +27,17 @@ from attnlimit.samplers.spec import parse_sampler
 from attnlimit.survey import ask
 
 
+@dataclass(frozen=True)
+class TrialOptions:
+    """How often something is tried, and from what it is predicted."""
+
+    repeats: Annotated[int, typer.Option(help="Times the sampling is repeated.")] = 3
+    probes: Annotated[int, typer.Option(help="Backward passes of the prediction.")] = 4
+    seed: Annotated[int, typer.Option(help="Seed of the sampling and of the probes.")] = 0
+
+
 def try_(
+    how: TrialOptions,
     model: Annotated[str, typer.Option(help="minilm, smollm2, a folder or a hub id.")] = "minilm",
     text: Annotated[
         str, typer.Option(help="wikipedia:TITLE, sotu:TITLE, a file, a folder, or - for stdin.")
@@ -46,9 +57,6 @@ def try_(
     sizes: Annotated[
         str, typer.Option(help="With --evict, each head's share: by output, common or equal.")
     ] = "output",
-    repeats: Annotated[int, typer.Option(help="Times the sampling is repeated.")] = 3,
-    probes: Annotated[int, typer.Option(help="Backward passes of the prediction.")] = 4,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling and of the probes.")] = 0,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     json: AsJson = False,
@@ -61,13 +69,19 @@ def try_(
     question = ask(model, text, tokens=tokens, parts=1, device=device, dtype=dtype)
     loaded, ids = question.loaded(), question.passages[0].ids
     if evict:
-        _try_evict(loaded, ids, evict, sizes, repeats, probes, seed, f"{model} on {text}", json)
+        rows = _try_evict(loaded, ids, evict, sizes, how, shown=not json)
+        cut = {"prompt": len(ids) // 2, "after": len(ids) - len(ids) // 2}
+        if json:
+            print_json({**cut, "tried": rows})
+            return
+        title = f"{model} on {text}, {len(ids)} tokens, cache cut after {cut['prompt']}"
+        print_table(pd.DataFrame(rows), title)
         return
     rows = []
     with progress_bar("ways to sample", shown=not json) as progress:
-        predicted = output_errors(loaded, ids, chosen, probes=probes, seed=seed)
+        predicted = output_errors(loaded, ids, chosen, probes=how.probes, seed=how.seed)
         for done, (name, samplers) in enumerate(chosen.items(), start=1):
-            found = try_samplers(loaded, ids, samplers, repeats=repeats, seed=seed)
+            found = try_samplers(loaded, ids, samplers, repeats=how.repeats, seed=how.seed)
             guess = predicted[name]
             rows.append(
                 {
@@ -95,29 +109,22 @@ def try_(
 
 
 def _try_evict(
-    loaded: Any,
-    ids: Any,
-    shares: list[float],
-    sizes: str,
-    repeats: int,
-    probes: int,
-    seed: int,
-    title: str,
-    json: bool,
-) -> None:
-    """Cut the cache after the first half, and say what that does to the second."""
+    loaded: Any, ids: Any, shares: list[float], sizes: str, how: TrialOptions, *, shown: bool
+) -> list[dict[str, Any]]:
+    """Cut the cache after the first half, and return what that does to the second."""
     checks.one_of(sizes, ("output", "common", "equal"), "sizes")
-    with progress_bar("predicted, then measured", shown=not json) as progress:
+    drawn = {"probes": how.probes, "seed": how.seed}
+    with progress_bar("predicted, then measured", shown=shown) as progress:
         prompt = len(ids) // 2
         by: Any = sizes
         if sizes == "output":
-            by = output_weights(loaded, ids[:prompt], probes=probes, seed=seed)
+            by = output_weights(loaded, ids[:prompt], **drawn)
         rules = {f"{share:g}": Evict(share, sizes=by) for share in shares}
-        predicted = eviction_errors(loaded, ids, rules, probes=probes, seed=seed)
+        predicted = eviction_errors(loaded, ids, rules, **drawn)
         progress(1, 2)
-        found = try_evict(loaded, ids, rules, prompt=prompt, repeats=repeats, seed=seed)
+        found = try_evict(loaded, ids, rules, prompt=prompt, repeats=how.repeats, seed=how.seed)
         progress(2, 2)
-    rows = [
+    return [
         {
             "keep": rules[name].keep,
             "kl predicted": predicted[name].kl,
@@ -130,10 +137,6 @@ def _try_evict(
         }
         for name, one in found.items()
     ]
-    if json:
-        print_json({"prompt": prompt, "after": len(ids) - prompt, "tried": rows})
-        return
-    print_table(pd.DataFrame(rows), f"{title}, {len(ids)} tokens, cache cut after {prompt}")
 
 
 def _measured(found: Any) -> dict[str, Any]:
