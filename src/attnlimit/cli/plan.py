@@ -22,9 +22,12 @@ from attnlimit.cli.output_plan import (
 from attnlimit.cli.show import print_json, print_table, progress_bar, run_view, say
 from attnlimit.cli.where import WorkerOptions
 from attnlimit.errors import BadInput
+from attnlimit.models import OutputPlan
 from attnlimit.models.heads.rounding import rounding_remarks
 from attnlimit.survey import Question
 
+MANY_SCORES = 1 << 30
+"""Scores of a capture from which workers save more than it takes to start them."""
 FEW_HEADS = 16
 """Heads up to which starting processes takes longer than what they save."""
 
@@ -60,7 +63,7 @@ def plan(
     single = heads or ((asked.single or stored) and not whole.asked)
     said: dict[str, Any] = {}
     if not single or (heads and (whole.asked or not stored)):
-        said = _show_output(question, None if heads else budget, page, quick, json)
+        said = _show_output(question, who, None if heads else budget, page, quick, json)
     if single:
         found = _show_heads(question, who, budget, json)
         said = {**found, **({"output": said} if said else {})}
@@ -69,11 +72,16 @@ def plan(
 
 
 def _show_output(
-    question: Question, file: Path | None, page: Path | None, quick: bool, json: bool
+    question: Question,
+    who: WorkerOptions,
+    file: Path | None,
+    page: Path | None,
+    quick: bool,
+    json: bool,
 ) -> dict[str, Any]:
     measured: dict[str, Any] = {}
     if quick or (question.stored is not None and page is None):
-        found = quick_plan(question, shown=not json)
+        found = _output_planned(question, who, json)
         lines = str(found).splitlines()
     else:
         survey = (measured_plan if page is None else rivalled_plan)(question, shown=not json)
@@ -96,6 +104,18 @@ def _show_output(
             say("  To measure it the model must run: add --budget plan.json, and then")
             say(f"  attnlimit try --model {question.model} --plan plan.json --text YOUR_TEXT.txt")
     return {**found.to_dict(), **measured, "file": written}
+
+
+def _output_planned(question: Question, who: WorkerOptions, json: bool) -> OutputPlan:
+    """Plan for the output here, or by workers that read a capture's layers, if those are large."""
+    scores = len(question.passages) * len(question.layers) * question.heads * question.tokens**2
+    few = scores < MANY_SCORES and who.workers is None
+    if question.stored is None or (who.cluster is None and (few or who.count == 1)):
+        return quick_plan(question, shown=not json)
+    from attnlimit.reproduce.output_plan_run import output_plan_by_workers
+
+    with run_view("layers", shown=not json) as status:
+        return output_plan_by_workers(question, who.executor(), status)
 
 
 def _show_heads(

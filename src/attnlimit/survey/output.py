@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.models import OutputPlan, Trial, output_errors, try_samplers
-from attnlimit.models.output.plan import plan_targets
+from attnlimit.models.output.ground import CapturesAlone, Ground
+from attnlimit.models.output.plan import plan_on, plan_targets
 from attnlimit.samplers import (
     Keep,
     Sampler,
@@ -99,13 +100,18 @@ def plans_for(
     seed: int,
     targets: Sequence[float],
     progress: Callable[[int, int], None] | None = None,
+    ground: Ground | None = None,
 ) -> list[OutputPlan]:
-    """Plan for all targets on the question's passages, or on its captures, which have probes."""
+    """Plan for all targets on the question's passages, or on its captures, which have probes.
+
+    `ground` is what knows the captures' errors, if workers do.
+    """
     goal = question.goal
     how: dict[str, Any] = {"scheme": goal.scheme, "per": goal.per, "cost": goal.cost}
     how |= {"sensitive": [goal.allowed], "progress": progress}
     if question.stored is not None:
-        return plan_targets(question.captures(), None, goal.output, targets, **how)
+        known = ground or CapturesAlone(question.captures(), goal.output)
+        return plan_on(known, goal.output, targets, **how)
     texts = [list(one.ids) for one in question.passages]
     how |= {"probes": goal.probes, "seed": seed}
     return plan_targets(question.loaded(), texts, goal.output, targets, **how)

@@ -156,7 +156,13 @@ class CapturesAlone(Ground):
 
     def errors(self, text: int, tables: Sequence[Table], *, bytes_too: bool) -> HeadErrors:
         """Read the probes that were run when the capture was made."""
-        passes = partial(replay, self.captures[text])
+        return self.layer_errors(text, None, tables, bytes_too=bytes_too)
+
+    def layer_errors(
+        self, text: int, layers: Sequence[int] | None, tables: Sequence[Table], *, bytes_too: bool
+    ) -> HeadErrors:
+        """Read some layers alone; the others' errors are zero."""
+        passes = partial(replay, self.captures[text], layers=layers)
         return summed_errors(passes, tables, self.probes, bytes_too=bytes_too)
 
     def check_biased(self, family: Sampler) -> None:

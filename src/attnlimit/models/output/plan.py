@@ -113,7 +113,25 @@ def plan_targets(
     sensitive: Sequence[float] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> list[OutputPlan]:
-    """Plan for several targets from the same probes; see `plan_output`.
+    """Plan for several targets from the same probes; see `plan_output` and `plan_on`."""
+    ground = ground_of(model, texts, output, probes, seed, truncate)
+    how: dict[str, Any] = {"scheme": scheme, "per": per, "cost": cost, "margin": margin}
+    return plan_on(ground, output, allowed, **how, sensitive=sensitive, progress=progress)
+
+
+def plan_on(
+    ground: Ground,
+    output: str,
+    allowed: Sequence[float],
+    *,
+    scheme: str | Sampler = "threshold",
+    per: str = "model",
+    cost: str = "read",
+    margin: float | None = None,
+    sensitive: Sequence[float] = (),
+    progress: Callable[[int, int], None] | None = None,
+) -> list[OutputPlan]:
+    """Plan for several targets on what `ground` knows; see `plan_output`.
 
     For targets that are `sensitive`, draws say how the error can be seen while it is spent, and
     how many keys the query heads that share a cache read together.
@@ -124,13 +142,11 @@ def plan_targets(
     checks.one_of(per, PER, "per")
     checks.one_of(cost, COSTS, "cost")
     kept_back = None if margin is None else checks.positive(margin, "margin")
-    ground = ground_of(model, texts, output, probes, seed, truncate)
     if cost == "stored":
         _check_forgets(ground, family)
     sizes, fine = size_grids(family, min(ground.tokens))
     options: list[Sampler | None] = [sized_like(family, size) for size in fine]
-    nothing = np.zeros(ground.shape, dtype=np.int64)
-    coarse = [_table(nothing, [sized_like(family, size)]) for size in sizes]
+    coarse = size_tables(ground, family)
     biased = is_biased(coarse[0])
     if biased:
         ground.check_biased(family)
@@ -166,6 +182,13 @@ def plan_targets(
         return _as_run(ground, made)
 
     return [plan((output, distance), tables) for distance in allowed]
+
+
+def size_tables(ground: Ground, family: Sampler) -> list[Table]:
+    """Tables in which every head has the same size, for all sizes that are tabulated."""
+    sizes, _ = size_grids(family, min(ground.tokens))
+    nothing = np.zeros(ground.shape, dtype=np.int64)
+    return [_table(nothing, [sized_like(family, size)]) for size in sizes]
 
 
 def _planned(

@@ -8,6 +8,7 @@ the files later has all that a plan for the output is made of, without the model
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -98,11 +99,15 @@ def kept_probes(capture: Captured) -> Probes:
     return capture.probes
 
 
-def replay(capture: Captured, reduce: Reduce) -> Probed:
-    """Hand on every layer's gradients from files, in the order of the passes that wrote them."""
+def replay(capture: Captured, reduce: Reduce, layers: Iterable[int] | None = None) -> Probed:
+    """Hand on layers' gradients from files, all by default, in the order of the passes they are of.
+
+    Layers know nothing of each other.
+    """
     found = []
+    chosen = sorted(capture.layers if layers is None else layers, reverse=True)
     for group in groups_of(kept_probes(capture).count):
-        for number in sorted(capture.layers, reverse=True):
+        for number in chosen:
             layer = capture.layers[number]
             assert layer.gradients is not None
             found.append((layer.gradients.scale, layer.gradients.limit))
