@@ -221,7 +221,7 @@ def test_cooling_ends_at_the_hard_maximum():
 def test_sharp_cap_law_agrees_with_the_full_law(monkeypatch):
     head, x, n = al.Head(np.eye(6)), np.eye(6)[0], [5, 1000, 10**12]
     full = al.cooling_error(head, al.Sphere(6), x, [250.0], n).mse
-    monkeypatch.setattr("attnlimit.theory.sharp.cooling._SHARP", 100.0)
+    monkeypatch.setattr("attnlimit.theory.sharp.cooling.SHARP", 100.0)
     capped = al.cooling_error(head, al.Sphere(6), x, [250.0], n).mse
     assert capped == pytest.approx(full, rel=1e-9)
 

@@ -226,6 +226,18 @@ def tabulate(
     """
     alpha = alpha_grid(score, weight, n)
     depth = 45.0 + 2 * np.log(float(n.max()))
+    missed, *sums = laplace_sums(score, weight, linear, quadratic, alpha, depth)
+    return LaplaceTable(log_phi(missed), *sums)
+
+
+def laplace_sums(
+    score: Array, weight: Array, linear: Array, quadratic: Array, alpha: Array, depth: float
+) -> tuple[Array, Array, Array, Array, Array]:
+    """1 - phi, and E[w e^{-w} f], E[w^2 e^{-w} f] for f = 1 and the given, at increasing `alpha`.
+
+    `score` increases. Nodes more than `depth` below alpha count for nothing. The weights need not
+    sum to one: with intensities in their place these are the sums of a Poisson process.
+    """
     above = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
     missed = np.empty(len(alpha))
     ones = np.ones((len(score), 1))
@@ -241,4 +253,4 @@ def tabulate(
         first[chunk] = decay @ functions[0][seen]
         decay *= w
         second[chunk] = decay @ functions[1][seen]
-    return LaplaceTable(log_phi(missed), first[:, 0], second[:, 0], first[:, 1:], second[:, 1:])
+    return missed, first[:, 0], second[:, 0], first[:, 1:], second[:, 1:]

@@ -25,7 +25,7 @@ from attnlimit.theory.sharp.hardmax import RootError, hardmax_target
 from attnlimit.tokens import GaussianForm, IndependentForm, ScoreLaw, SphericalForm, Tokens
 from attnlimit.tokens.score_law import resolved_panels
 
-_SHARP = 300.0
+SHARP = 300.0
 """Past this score range on a sphere only the cap that n tokens reach is given nodes."""
 _MAX_CAP_SCORE = 20_000.0
 
@@ -117,16 +117,15 @@ def _moments(
     """E Gamma_n - Gamma, and the trace of Gamma_n's covariance, with scores scaled by lam."""
     t, form = lam * head.tilts(x), tokens.form
     size = float(np.linalg.norm(t))
-    if isinstance(form, SphericalForm) and form.radial_dim > 1 and form.radius * size > _SHARP:
-        law = _cap_law(form, t, n)
+    if isinstance(form, SphericalForm) and form.radial_dim > 1 and form.radius * size > SHARP:
         limit = tokens.tilted_mean(t) @ head.V.T
-        mse, bias, _, _ = integrate_score_law(law, head.V, limit, n)
+        mse, bias, _, _ = integrate_score_law(cap_law(form, t, n), head.V, limit, n)
         return bias, mse - (bias**2).sum(axis=1)
     exact = pointwise_error(head.scaled(lam), tokens, x, n)
     return exact.bias[0], exact.mse[0] - (exact.bias[0] ** 2).sum(axis=1)
 
 
-def _cap_law(form: SphericalForm, t: Array, n: NDArray[np.int64]) -> ScoreLaw:
+def cap_law(form: SphericalForm, t: Array, n: NDArray[np.int64]) -> ScoreLaw:
     """Score law with nodes only in the cap that matters; all the mass below is one node.
 
     Some of the fewest n tokens are in the cap of probability 25/n but for probability e^-25, and

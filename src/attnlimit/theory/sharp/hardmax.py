@@ -183,6 +183,13 @@ def _gaussian(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQu
     )
 
 
+def typical_gap(form: SphericalForm, n: NDArray[np.int64]) -> Array:
+    """1 - height within which one of n tokens is expected: P(gap < g) = g^half / c for small g."""
+    half = (form.radial_dim - 1) / 2
+    log_c = half * np.log(2) + np.log(half) + 2 * gammaln(half) - gammaln(2 * half)
+    return np.asarray(np.exp((log_c - np.log(n)) / half))
+
+
 def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     unit = t / np.linalg.norm(t)
     target = form.radius * (V @ unit)
@@ -194,10 +201,8 @@ def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) ->
         nodes = maximum_nodes(int(k))
         cap = nodes.cap_gap(form.radial_dim)
         gap[i], square[i] = nodes.weight @ cap, nodes.weight @ cap**2
-    # P(gap < g) = g^(ways/2) / c for small g: powers of a Weibull variable.
     half = ways / 2
-    log_c = half * np.log(2) + np.log(half) + 2 * gammaln(half) - gammaln(2 * half)
-    small = np.exp((log_c - np.log(n)) / half)
+    small = typical_gap(form, n)  # powers of a Weibull variable
     first, second = small * gamma(1 + 1 / half), small**2 * gamma(1 + 2 / half)
     return _AtQuery(
         "cap",
