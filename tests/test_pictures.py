@@ -31,6 +31,9 @@ MAKERS = {
     "bound": lambda: al.uniform_bound(HEAD, al.Sphere(3), 1.0, N, 0.05),
     "hardmax": lambda: al.hardmax_error(HEAD, TOKENS, np.eye(3)[:1], N),
     "regimes": lambda: al.regimes(HEAD, TOKENS, N),
+    "critical": lambda: al.critical_law([[1.0], [2.0]], [0.3, 1.0, 3.0]),
+    "sphere": lambda: al.sphere_regimes(al.Sphere(3), N[:2], [0.3, 1.0, 3.0]),
+    "rows": lambda: al.critical_temperature(np.random.default_rng(0).normal(size=(5, 30))),
     "sampler": lambda: al.kept_error(HEAD, KEYS, np.eye(3), [1.0] + 29 * [0.4]),
     "learning": lambda: sparse.learning_curve(TASK, [1.0, 2.0], "pooled"),
 }

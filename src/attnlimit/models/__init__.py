@@ -5,6 +5,7 @@ from attnlimit.models.capture.captured import CapturedHead
 from attnlimit.models.captures import Capture, capture, capture_windows, open_capture
 from attnlimit.models.heads.curves import measure_capture, predict_capture
 from attnlimit.models.heads.delta import DeltaCurves, delta_curves
+from attnlimit.models.heads.temperature import HeadTemperatures
 from attnlimit.models.load.addresses import addresses
 from attnlimit.models.load.articles import wikipedia
 from attnlimit.models.load.corpora import read_corpus
@@ -35,6 +36,7 @@ __all__ = [
     "EvictionError",
     "EvictionTrial",
     "ExpectedAttention",
+    "HeadTemperatures",
     "LoadedModel",
     "OutputError",
     "OutputPlan",

@@ -14,7 +14,7 @@ from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import Captured, CapturedLayer
 from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
 from attnlimit.models.capture.run import chosen_layers, run_layers
-from attnlimit.models.heads import curves, horizon, influence, profile, rounding
+from attnlimit.models.heads import curves, horizon, influence, profile, rounding, temperature
 from attnlimit.models.output.stored import write_probed
 from attnlimit.models.store.folder import folder_at, local_path
 from attnlimit.models.store.manifest import Manifest
@@ -29,6 +29,7 @@ class Capture(Captured):
     influence = influence.influence
     profile = profile.profile
     rounding = rounding.rounding
+    temperatures = temperature.temperatures
     predict_curve = curves.predict_capture
     measure_curve = curves.measure_capture
     save = save

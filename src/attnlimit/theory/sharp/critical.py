@@ -35,6 +35,7 @@ from attnlimit.tokens.score_law import resolved_panels
 
 _DEPTH = 40.0  # natural logarithm of what counts for nothing
 _RARE = 1e-18
+_MOST = 600.0  # natural logarithm of a number of keys that can be written
 _WIDEST = 6000.0
 _WIDEST_ORDERED = 800.0
 _POINTS = 16
@@ -93,9 +94,8 @@ def critical_law(exponent: ArrayLike, theta: ArrayLike) -> CriticalLaw:
         _positive(exponent, "exponent"), _positive(theta, "theta")
     )
     found = np.empty((4, *grid_a.shape))
-    for a in np.unique(grid_a):
-        here = grid_a == a
-        found[:, here] = _moments(float(a), grid_theta[here])
+    for place in np.ndindex(grid_a.shape):
+        found[:, *place] = _moments(float(grid_a[place]), float(grid_theta[place]))
     return CriticalLaw(grid_a.copy(), grid_theta.copy(), *found)
 
 
@@ -103,19 +103,18 @@ def ordered_weights(exponent: float, theta: float, count: int = 5) -> Array:
     """Expected weights of the nearest key, the next, ... up to `count`, as n grows.
 
     `exponent` and `theta` are those of `critical_law`. With t = e^-alpha and A(u) the integral of
-    e^{-w} over points nearer than u, the k-th nearest is at u with intensity times
-    (M A)^(k-1) / (k-1)!, and all else is as for the unordered weights.
+    e^{-w} over points nearer than u, the k-th nearest is at u with the intensity there times
+    A^(k-1) / (k-1)!, and all else is as for the unordered weights.
     """
-    a = float(_positive(exponent, "exponent"))
-    nodes = _nodes(a, _positive([theta], "theta"), _WIDEST_ORDERED)
-    mean = nodes.mean[0]
+    a, ratio = float(_positive(exponent, "exponent")), float(_positive(theta, "theta"))
+    nodes = _nodes(a, ratio, _WIDEST_ORDERED)
     sweep = Sweep.over(-nodes.u, nodes.weight, nodes.alpha)
     nearer = _running(sweep.decay)
-    alike = mean * sweep.w * sweep.decay * np.exp(-mean * (sweep.missed[:, None] + nearer))
+    alike = EXACT.step * sweep.w * sweep.decay * np.exp(-sweep.missed[:, None] - nearer)
     weights = np.empty(checks.count(count, "count"))
     for k in range(len(weights)):
-        weights[k] = EXACT.step * alike.sum()
-        alike *= mean * nearer / (k + 1)
+        weights[k] = alike.sum()
+        alike *= nearer / (k + 1)
     return weights
 
 
@@ -142,62 +141,58 @@ def nearest_law(exponent: ArrayLike, theta: ArrayLike) -> CriticalLaw:
 
 
 class _Nodes(NamedTuple):
-    """Where points of intensity a u^(a-1) matter, for `mean` expected below u = 1 each time."""
+    """Where points of intensity a u^(a-1) / theta^a matter to the sums over alpha."""
 
     u: Array  # increasing; by panels of Gauss points
     weight: Array
     alpha: Array
-    mean: Array
     depth: float
 
 
-def _nodes(a: float, theta: Array, widest: float) -> _Nodes:
-    log_mean = -a * np.log(theta)
-    if log_mean.max() > 230:
-        raise BadInput(
-            f"theta = {theta.min():.3g} leaves e^{log_mean.max():.0f} keys to average over: they "
-            "have the law of infinitely many, use limit or pointwise_error."
-        )
-    many = float(log_mean.max())
-    nearest = float((_DEPTH ** (1 / a) * theta).max())  # no key nearer: a chance of e^-40
+def _nodes(a: float, theta: float, widest: float) -> _Nodes:
+    nearest = _DEPTH ** (1 / a) * theta  # no key nearer: a chance of e^-40
     depth = _DEPTH
-    for _ in range(60):  # keys deeper than this add e^-40 to the sum of weights
-        depth = _DEPTH + max(many + a * math.log(nearest + depth), 0.0)
+    for _ in range(60):  # deeper keys add e^-40 to the sum of weights
+        log_count = a * math.log((nearest + depth) / theta)
+        depth = _DEPTH + log_count
+    if log_count > _MOST:
+        raise BadInput(
+            f"theta = {theta:.3g} leaves e^{log_count:.0f} keys to average over: they give what "
+            "infinitely many give, use limit or pointwise_error."
+        )
     if nearest + depth > widest:
         raise BadInput(
-            f"theta = {theta.max():.3g} spreads the scores of the nearest keys over "
+            f"theta = {theta:.3g} spreads the scores of the nearest keys over "
             f"{nearest + depth:.3g}: attention is a hard maximum there, use hardmax_error."
         )
-    edges = [min(_RARE ** (1 / a), 1.0)]
+    edges = [min(_RARE ** (1 / a), 1.0) * theta]
     ratio = math.expm1(min(1.5 / a, 1.0))
     while edges[-1] < nearest + depth:
         edges.append(edges[-1] + min(ratio * edges[-1], 2.0))
     u, width = resolved_panels(np.array([0.0, *edges]), _POINTS)
-    highest = max(many + float(gammaln(a + 1)), 0.0) + _DEPTH
+    highest = max(float(gammaln(a + 1)) - a * math.log(theta), 0.0) + _DEPTH
     alpha = np.arange(-nearest - math.log(_DEPTH), highest, EXACT.step)
-    return _Nodes(u, width * a * u ** (a - 1), alpha, np.exp(log_mean), depth)
+    return _Nodes(u, width * a / u * np.exp(a * np.log(u / theta)), alpha, depth)
 
 
-def _moments(a: float, theta: Array) -> tuple[Array, Array, Array, Array]:
+def _moments(a: float, theta: float) -> tuple[float, float, float, float]:
     nodes = _nodes(a, theta, _WIDEST)
     centred = (nodes.u - a)[::-1, None]  # the average's gap is a
     squares = np.concatenate([centred**2, 2 * nodes.u[::-1, None]], axis=1)
     missed, mass, square, linear, quadratic = laplace_sums(
         -nodes.u[::-1], nodes.weight[::-1], centred, squares, nodes.alpha, nodes.depth
     )
-    mean = nodes.mean[:, None]
-    once = EXACT.step * mean * np.exp(-mean * missed)
-    check_weights(once @ mass, NORMALISATION_TOLERANCE)
-    shift, (second, across) = once @ linear[:, 0], (once @ quadratic).T
-    second += (once * mean) @ linear[:, 0] ** 2
+    none_met = EXACT.step * np.exp(-missed)
+    check_weights(none_met @ mass, NORMALISATION_TOLERANCE)
+    shift, (second, across) = float(none_met @ linear[:, 0]), none_met @ quadratic
+    second += none_met @ linear[:, 0] ** 2
     # Integration by parts along u: the gap exceeds a by half of what is across.
-    off = np.abs(shift - across / 2)
-    if not (off <= NORMALISATION_TOLERANCE * (1 + a + across)).all():
+    if not abs(shift - across / 2) <= NORMALISATION_TOLERANCE * (1 + a + across):
         raise NotConverged(
             f"the critical law's gap at exponent {a:g} misses exponent + across / 2.",
-            reached=float(off.max()),
+            reached=abs(shift - across / 2),
         )
-    return once @ square, a + across / 2, second - shift**2, across
+    return float(none_met @ square), a + across / 2, second - shift**2, across
 
 
 def _running(values: Array) -> Array:
@@ -205,7 +200,7 @@ def _running(values: Array) -> Array:
 
     On each panel the polynomial through its nodes is integrated exactly.
     """
-    unit, weight = np.polynomial.legendre.leggauss(_POINTS)
+    unit, _ = np.polynomial.legendre.leggauss(_POINTS)
     basis = np.polynomial.legendre.legvander(unit, _POINTS)
     degree = np.arange(_POINTS)
     before = np.concatenate([basis[:, :1] + basis[:, 1:2], basis[:, 2:] - basis[:, :-2]], axis=1)

@@ -1,8 +1,8 @@
 """How sharp would a row of scores have to be for its softmax to listen to a few keys only?
 
-N(g) counts the competitors of a row within a gap g of its largest score. The smallest beta with
-N(g) <= e^{beta g} for all g is its critical inverse temperature: below it the largest weight is at
-most one half however large the row, above it the number of keys that are heard is bounded
+N(g) counts the competitors of a row within a gap g of its largest score. The least beta with
+N(g) <= e^{beta g} for all g is its critical inverse temperature: up to it the largest weight is at
+most one half, above it the weights and their entropy are bounded however long the row
 (docs/theory/critical-temperature.md).
 """
 
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.picture import Panel, Series
@@ -25,18 +26,37 @@ class RowTemperatures(Result, Pictured):
     """Critical inverse temperatures of rows of scores, and where the rows' own, 1, stand."""
 
     critical: Array  # (R,): beta_c, for scores as they are given
-    gap: Array  # (R,): where N(g) = e^{beta_c g}
+    gap: Array  # (R,): where N(g) = few e^{beta_c g}
     competitors: NDArray[np.int64]  # (R,): N there
     keys: NDArray[np.int64]  # (R,): visible ones
     top: Array  # (R,): the largest weight of the softmax
     participation: Array  # (R,): sum p^2
     entropy: Array  # (R,): of the weights, natural
+    few: float = 1.0
 
     @property
     def ratio(self) -> Array:
         """Own inverse temperature over the critical one: beta / beta_c."""
         with np.errstate(divide="ignore"):
             return 1 / self.critical
+
+    @property
+    def most_top(self) -> Array:
+        """What the largest weight is at most: 1/(1 + few) or less where the ratio is up to one."""
+        room = np.maximum(1 - self.ratio, 0.0)
+        heard = self.few * (np.maximum(self.competitors, 1) / self.few) ** room
+        return np.where(self.ratio <= 1, 1 / (1 + heard), 1.0)
+
+    @property
+    def least_top(self) -> Array:
+        """What the largest weight is at least; more than nothing where the ratio is above one."""
+        return _least_top(self.ratio, self.few)
+
+    @property
+    def most_entropy(self) -> Array:
+        """What the entropy is at most: bounded, however many keys, where the ratio is above one."""
+        excess = _excess(self.ratio)
+        return np.log1p(self.few * excess) + self.few * excess**2
 
     def headline(self) -> str:
         ratio = self.ratio
@@ -48,11 +68,12 @@ class RowTemperatures(Result, Pictured):
     def panel(self) -> Panel:
         """Largest weight against beta / beta_c, with what bounds it on either side of one."""
         shown = np.isfinite(self.ratio)
-        below, above = np.array([0.05, 1.0]), np.geomspace(1.0, max(self.ratio[shown].max(), 2), 60)
+        above = np.geomspace(1.0, max(self.ratio[shown].max(initial=2.0), 2.0), 60)
+        lowest = self.ratio[shown].min(initial=0.5)
         series = [
             Series(self.ratio[shown], self.top[shown], "points", "rows", "rows"),
-            Series(below, [0.5, 0.5], "line", "at most", "at most"),
-            Series(above, least_top(above), "dashed", "at least", "at least"),
+            Series([lowest, 1.0], [1 / (1 + self.few)] * 2, "line", "at most", "at most"),
+            Series(above, _least_top(above, self.few), "dashed", "at least", "at least"),
         ]
         return Panel("gap counting", "β / β_c", "largest weight", series, "log", "linear")
 
@@ -71,18 +92,21 @@ class RowTemperatures(Result, Pictured):
         )
 
 
-def critical_temperature(scores: ArrayLike) -> RowTemperatures:
+def critical_temperature(scores: ArrayLike, *, few: float = 1.0) -> RowTemperatures:
     """Critical inverse temperature of each row of `scores`, in one sort.
 
-    beta_c = max log N(g) / g over gaps g > 0, N(g) the number of competitors within g of the
-    largest score. It is infinite where two competitors or more tie with the largest, and zero where
-    there is but one competitor.
+    beta_c = max log(N(g) / few) / g over gaps g, N(g) the number of competitors within g of the
+    largest score. It is infinite where more than `few` competitors tie with the largest, and zero
+    where there are no more than `few` at all.
 
     Parameters
     ----------
     scores : (R, N) or (N,) array or tensor
         What the softmax is taken of, as a head has it; -inf where a key is not visible.
+    few : float
+        How many competitors are not yet a crowd; more make beta_c smaller and steadier.
     """
+    crowd = checks.positive(few, "few")
     rows = np.atleast_2d(np.asarray(scores, dtype=np.float64))
     if rows.ndim != 2 or rows.size == 0:
         raise BadInput(f"scores must be rows of numbers, but their shape is {rows.shape}.")
@@ -99,7 +123,7 @@ def critical_temperature(scores: ArrayLike) -> RowTemperatures:
     best = np.zeros(len(rows), dtype=np.int64)  # a lone key has no competitor
     slope = np.zeros((len(rows), 1))
     if rows.shape[1] > 1:
-        counts = np.log(np.arange(1, rows.shape[1]))
+        counts = np.maximum(np.log(np.arange(1, rows.shape[1]) / crowd), 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.nan_to_num(counts / gaps[:, 1:], nan=0.0, posinf=np.inf)
         best = slope.argmax(axis=1) + 1
@@ -112,23 +136,16 @@ def critical_temperature(scores: ArrayLike) -> RowTemperatures:
         top=1 / total,
         participation=(p**2).sum(axis=1),
         entropy=np.log(total) + mean_gap,
+        few=crowd,
     )
 
 
-def most_top(ratio: ArrayLike, competitors: ArrayLike) -> Array:
-    """Return what the largest weight is at most, where beta / beta_c is at most one."""
-    r, count = np.asarray(ratio, dtype=np.float64), np.asarray(competitors, dtype=np.float64)
-    return np.asarray(np.where(r <= 1, 1 / (1 + count ** np.maximum(1 - r, 0.0)), 1.0))
+def _excess(ratio: Array) -> Array:
+    """r / (r - 1), by which the sum of e^{-beta g} is bounded where N(g) <= e^{beta_c g}."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = np.where(np.isinf(ratio), 1.0, ratio / (ratio - 1))
+    return np.where(ratio > 1, above, np.inf)
 
 
-def least_top(ratio: ArrayLike) -> Array:
-    """Return what the largest weight is at least, where beta / beta_c is above one."""
-    r = np.asarray(ratio, dtype=np.float64)
-    return np.asarray(np.where(r > 1, (r - 1) / (2 * r - 1), 0.0))
-
-
-def most_entropy(ratio: ArrayLike) -> Array:
-    """Return what the entropy of the weights is at most, where beta / beta_c is above one."""
-    r = np.asarray(ratio, dtype=np.float64)
-    excess = np.where(r > 1, r / np.maximum(r - 1, 1e-300), np.inf)
-    return np.asarray(np.log1p(excess) + excess**2)
+def _least_top(ratio: Array, few: float) -> Array:
+    return 1 / (1 + few * _excess(ratio))
