@@ -102,6 +102,14 @@ TINY = {
         "keep": [0.5],
         "probes": 2,
     },
+    "critical-temperature": {
+        "cases": [[3, [0.3, 3.0]]],
+        "n": [20, 50],
+        "far": [1000],
+        "replicates": 60,
+        "block": 30,
+    },
+    "row-temperature": BERT | {"n": 8, "replicates": 40},
 }
 OUTPUT = {"output-error", "model-baselines", "model-complexity", "held-out", "eviction", "needle"}
 REAL = OUTPUT | {
@@ -112,6 +120,7 @@ REAL = OUTPUT | {
     "downstream",
     "downstream-by-horizon",
     "tsne",
+    "row-temperature",
 }
 NOT_COMPARED = {"uniform", "clt", "downstream", "downstream-by-horizon", "tsne"} | OUTPUT
 # Where queries are keys too the laws are approximate, most where n and d are as small as here.
@@ -136,6 +145,8 @@ COLUMNS = {
     "held-out": {"promised", "measured", "kept", "keys", "keys of top-k"},
     "eviction": {"text", "kept", "weighted", "ratio to it", "MB", "second half, predicted"},
     "needle": {"scheme", "kept", "found", "chance of a token", "KL, predicted", "KL, measured"},
+    "critical-temperature": {"d", "θ", "regime", "measured", "exact", "z"},
+    "row-temperature": {"rank correlation over heads", "effective keys", "entropy"},
 }
 
 

@@ -12,7 +12,7 @@ from attnlimit.runs.experiment import find
 NAMES = (
     "gaussian sphere uniform hardmax clt heavy heads bert window longdoc "
     "downstream downstream-by-horizon tsne output-error model-baselines "
-    "model-complexity held-out eviction needle "
+    "model-complexity held-out eviction needle critical-temperature row-temperature "
     "sparse-curves sparse-alignment sparse-capacity sparse-oracle sparse-separation "
     "sparse-phase sparse-length sparse-check sparse-digits sparse-documents sparse-benchmarks "
     "sparse-enough sparse-gaussian"

@@ -55,10 +55,11 @@ def temperatures(capture: Captured, *, few: float = 1.0) -> HeadTemperatures:
     few : float
         How many competitors are not yet a crowd, as in `critical_temperature`.
     """
-    return HeadTemperatures(pd.DataFrame([_row(head, few) for head in capture]))
+    return HeadTemperatures(pd.DataFrame([head_temperature(head, few) for head in capture]))
 
 
-def _row(head: CapturedHead, few: float) -> dict[str, float]:
+def head_temperature(head: CapturedHead, few: float = 1.0) -> dict[str, float]:
+    """One head's row of `temperatures`."""
     blocks: list[tuple[Array, ...]] = []
     for _, scores in head.blocks():
         found = critical_temperature(scores.numpy(), few=few)

@@ -1,0 +1,83 @@
+"""What does the gap-counting critical temperature of a head's rows tell about the head?"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+
+from attnlimit.models import Capture
+from attnlimit.models.heads.temperature import head_temperature
+from attnlimit.picture import FigureSpec, Series
+from attnlimit.reproduce.compare import agreement
+from attnlimit.reproduce.documents import EveryHead, both
+from attnlimit.reproduce.experiment import Config, Shard
+from attnlimit.reproduce.panels import panel, points
+
+TELLS = {
+    "ratio": "β/β_c",
+    "crowd_ratio": "β/β_c of crowds",
+    "gaussian_ratio": "σ/√(2 log n)",
+    "horizon": "horizon",
+    "effective_tokens": "effective keys",
+    "entropy": "entropy",
+}
+TOLD = ("effective_tokens", "entropy", "relative")
+
+
+class RowTemperature(EveryHead):
+    """Heads by where their queries stand against the critical temperature of their scores."""
+
+    name = "row-temperature"
+    title = "Critical temperature of real heads: what gap counting tells"
+
+    def config(self, paper: bool) -> Config:
+        return self.bert() | {"n": 32, "few": 4.0, "replicates": 1000 if paper else 100}
+
+    def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+        place = shard["place"]
+        head = found[place["layer"], place["head"]]
+        error = both(found, "pointwise", [shard["n"]], shard["replicates"], seed, **place)
+        crowd = head_temperature(head, shard["few"])["ratio"]
+        rows = error.assign(**head_temperature(head), crowd_ratio=crowd)
+        spread = float((head.v - head.v.mean(0)).square().sum(1).mean().sqrt())
+        return rows.assign(relative=rows["measured"] / spread)
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Rank correlations over heads, and the largest of their standard errors (Fisher's)."""
+        rows = []
+        for tells, name in TELLS.items():
+            ranks = {
+                told: spearmanr(curves[tells], curves[target]).statistic
+                for target, told in self._told(config).items()
+                if target in TOLD and target != tells
+            }
+            stderr = 1.03 * (1 - min(map(abs, ranks.values())) ** 2) / (len(curves) - 1) ** 0.5
+            row = {"rank correlation over heads": name} | ranks
+            rows.append(row | {"stderr, at most": stderr})
+        return pd.DataFrame(rows)
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        above = curves["ratio"] > 1
+        return [
+            f"{int(above.sum())} of {len(curves)} heads have a median β/β_c above one; their "
+            f"queries hear {curves['effective_tokens'][above].median():.3g} keys, those of the "
+            f"others {curves['effective_tokens'][~above].median():.3g} (medians of medians).",
+            agreement(curves, f"Error at n = {config['n']}"),
+        ]
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        told, panels = self._told(config), []
+        for target in ("effective_tokens", "relative"):
+            for tells in ("ratio", "gaussian_ratio"):
+                shown = points(curves, tells, target, "none", "heads")
+                ends = curves[target].min(), curves[target].max()
+                one = Series([1.0, 1.0], ends, "dotted", "one", "one")
+                panels.append(panel("", [shown, one], told[target], TELLS[tells] + ", median"))
+        return FigureSpec(self.title, panels, 2, self.about(config))
+
+    def _told(self, config: Config) -> dict[str, str]:
+        return TELLS | {"relative": f"error of {config['n']} keys"}
+
+
+EXPERIMENT = RowTemperature()
