@@ -41,7 +41,7 @@ class RowTemperature(EveryHead):
         crowd = head_temperature(head, shard["few"])["ratio"]
         rows = error.assign(**head_temperature(head), crowd_ratio=crowd)
         spread = float((head.v - head.v.mean(0)).square().sum(1).mean().sqrt())
-        return rows.assign(relative=rows["measured"] / spread)
+        return rows.assign(n=shard["n"], relative=rows["measured"] / spread)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """Rank correlations over heads, and the largest of their standard errors (Fisher's)."""
@@ -73,7 +73,8 @@ class RowTemperature(EveryHead):
                 shown = points(curves, tells, target, "none", "heads")
                 ends = curves[target].min(), curves[target].max()
                 one = Series([1.0, 1.0], ends, "dotted", "one", "one")
-                panels.append(panel("", [shown, one], told[target], TELLS[tells] + ", median"))
+                title = f"{told[target]} against {TELLS[tells]}"
+                panels.append(panel(title, [one, shown], told[target], TELLS[tells] + ", median"))
         return FigureSpec(self.title, panels, 2, self.about(config))
 
     def _told(self, config: Config) -> dict[str, str]:

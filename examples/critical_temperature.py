@@ -1,0 +1,27 @@
+"""
+From an average to the nearest key
+==================================
+
+As scores sharpen, a query stops averaging over its keys, hears the nearest few, then one. On the
+sphere this happens around β* ~ n^{2/(d-1)}, by a law that few dimensions follow from a hundred keys
+on. In fifty dimensions the nearest of n keys is far, and the exact law is another at every n.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+import attnlimit as al
+
+_, panels = plt.subplots(1, 3, figsize=(10.4, 3.4), layout="constrained")
+for ax, dim, low, high in zip(panels, (3, 10, 50), (0.05, 1, 8), (30, 60, 300), strict=True):
+    theta = np.geomspace(low, high, 15)
+    found = al.sphere_regimes(al.Sphere(dim), [100, 10**4, 10**12], theta)
+    for i, name in enumerate(("10²", "10⁴", "10¹²")):
+        ax.semilogx(theta, found.participation[:, i], color=f"C{i}", label=f"n = {name}, exact")
+        ax.semilogx(theta, found.adapted.participation[:, i], ":", color=f"C{i}")
+    ax.semilogx(theta, found.critical.participation[:, 0], "--", color="k", label="n → ∞")
+    ax.plot([], [], ":", color="0.5", label="exponent that n keys see")
+    ax.set(title=f"sphere, d = {dim}", xlabel="θ = β / β*", ylim=(0, 1))
+panels[0].set_ylabel("participation E Σ p²")
+panels[0].legend(frameon=False, fontsize=8, loc="upper left")
+plt.show()
