@@ -12,7 +12,7 @@ import numpy as np
 
 import attnlimit as al
 
-_, panels = plt.subplots(1, 3, figsize=(10.4, 3.4), layout="constrained")
+figure, panels = plt.subplots(1, 3, figsize=(10.4, 3.7), layout="constrained")
 for ax, dim, low, high in zip(panels, (3, 10, 50), (0.05, 1, 8), (30, 60, 300), strict=True):
     theta = np.geomspace(low, high, 15)
     found = al.sphere_regimes(al.Sphere(dim), [100, 10**4, 10**12], theta)
@@ -23,5 +23,6 @@ for ax, dim, low, high in zip(panels, (3, 10, 50), (0.05, 1, 8), (30, 60, 300), 
     ax.plot([], [], ":", color="0.5", label="exponent that n keys see")
     ax.set(title=f"sphere, d = {dim}", xlabel="θ = β / β*", ylim=(0, 1))
 panels[0].set_ylabel("participation E Σ p²")
-panels[0].legend(frameon=False, fontsize=8, loc="upper left")
+lines, names = panels[0].get_legend_handles_labels()
+figure.legend(lines, names, frameon=False, ncols=5, loc="outside lower center")
 plt.show()

@@ -124,7 +124,7 @@ def critical_temperature(scores: ArrayLike, *, few: float = 1.0) -> RowTemperatu
     slope = np.zeros((len(rows), 1))
     if rows.shape[1] > 1:
         counts = np.maximum(np.log(np.arange(1, rows.shape[1]) / crowd), 0.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             slope = np.nan_to_num(counts / gaps[:, 1:], nan=0.0, posinf=np.inf)
         best = slope.argmax(axis=1) + 1
     each = np.arange(len(rows))
@@ -142,7 +142,7 @@ def critical_temperature(scores: ArrayLike, *, few: float = 1.0) -> RowTemperatu
 
 def _excess(ratio: Array) -> Array:
     """r / (r - 1), by which the sum of e^{-beta g} is bounded where N(g) <= e^{beta_c g}."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         above = np.where(np.isinf(ratio), 1.0, ratio / (ratio - 1))
     return np.where(ratio > 1, above, np.inf)
 
