@@ -39,7 +39,7 @@ def markdown(rows, value, form):
     """A row for each method, a column for each share kept and text, and the mean over texts."""
     texts, shares = list(rows.text.unique()), sorted(rows.keep.unique(), reverse=True)
     errors = rows.set_index(["method", "keep", "text"]).stderr
-    wide = rows.set_index(["method", "keep", "text"])[value]
+    wide = rows.set_index(["method", "keep", "text"])[value].sort_index()
     names = [one.partition(":")[2] for one in texts]
     head = ["kept", "method", *names, "mean"]
     lines = [head, ["---"] * len(head)]
@@ -49,7 +49,7 @@ def markdown(rows, value, form):
             cells = [form.format(wide[name, keep, text]) for text in texts]
             if value == "kl" and name in OURS:
                 spread = [errors[name, keep, text] for text in texts]
-                cells = [f"{a} ± {b:.4f}" for a, b in zip(cells, spread, strict=True)]
+                cells = [f"{a} ± {b:.1g}" for a, b in zip(cells, spread, strict=True)]
             lines.append([f"{100 * keep:g} %", name, *cells, form.format(means[name])])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
