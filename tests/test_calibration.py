@@ -72,6 +72,8 @@ CASES = {
     "mean, 40 tokens": of_head(al.Empirical(POINTS), "mean"),
     "pointwise, captured": of_capture(CAPTURE, "pointwise", COUNTS),
     "mean, captured": of_capture(CAPTURE, "mean", COUNTS),
+    "covariance, captured": of_capture(CAPTURE, "covariance", [6, 60]),
+    "covariance, captured, causal": of_capture(CAUSAL, "covariance", [20]),
     "mean, captured, causal": of_capture(CAUSAL, "mean", COUNTS),
     "without replacement": of_capture(CAPTURE, "pointwise", [6, 20], al.WithoutReplacement()),
     "mean, without replacement": of_capture(CAPTURE, "mean", [4, 12, 40], al.WithoutReplacement()),

@@ -48,6 +48,12 @@ def test_pointwise_error_without_replacement(cap):
         predict_capture(cap, "pointwise", [500], **options)
 
 
+def test_covariance_is_predicted_for_independent_draws_only(cap):
+    for options in ({"sampler": WithoutReplacement()}, {"method": "delta"}, {"sampler": TopK(4)}):
+        with pytest.raises(BadInput, match="Iid"):
+            predict_capture(cap, "covariance", [8], **options)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("layer", "head"), HEADS)
 def test_error_of_the_mean_by_the_two_query_law(cap, layer, head):

@@ -24,10 +24,12 @@ from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law
 from attnlimit.theory.pairs.error import MeanError
+from attnlimit.theory.pairs.finite.covariance import FiniteCovariance, finite_covariance_error
 from attnlimit.theory.pairs.finite.mean import distinct_mean_error, population_mean_error
 
 SUBSET_QUERIES = 32
 SCHEME_QUERIES = 128
+COVARIANCE_TOKENS = 512
 NEGLIGIBLE = 40.0
 
 Counts = NDArray[np.int64]
@@ -47,9 +49,10 @@ def predict_capture(
 
     Parameters
     ----------
-    statistic : {"mean", "pointwise"}
-        "mean" is E|m_n - m|^2 of the mean output, "pointwise" E|Gamma_n(x_i) - Gamma(x_i)|^2
-        averaged over the queries.
+    statistic : {"mean", "covariance", "pointwise"}
+        "mean" is E|m_n - m|^2 of the mean output, "covariance" E|Cov_n - Cov|_F^2 of the outputs'
+        covariance (`al.Iid()` only), "pointwise" E|Gamma_n(x_i) - Gamma(x_i)|^2 averaged over the
+        queries.
     n : sequence of int
         Numbers of tokens, each given to `sampler.sized`. Without it a sampler has its own size,
         and the curve has the expected number of keys as its only n.
@@ -57,14 +60,16 @@ def predict_capture(
         `al.Iid()` by default. With one that keeps keys, all tokens are queries and each draws for
         itself; "mean" is then the error of the mean over queries.
     method : {"exact", "delta"}
-        "exact" is the two-query law for the mean and the exact law of each query for "pointwise";
-        "delta" the first-order expansion, whose note says where it is unreliable.
+        "exact" is the two-query law for "mean" and "covariance" and the exact law of each query
+        for "pointwise"; "delta" the first-order expansion, whose note says where it is unreliable.
     """
     captured = capture[layer, head]
-    checks.one_of(statistic, ("mean", "pointwise"), "statistic")
+    checks.one_of(statistic, ("mean", "covariance", "pointwise"), "statistic")
     checks.one_of(method, ("exact", "delta"), "method")
     counts, samplers = _sized(captured, Iid() if sampler is None else sampler, n)
     chosen = samplers[0]
+    if statistic == "covariance":
+        _check_covariance(captured, chosen, method)
     if method == "delta":
         if counts is None or not isinstance(chosen, Drawn):
             raise BadInput(
@@ -74,7 +79,7 @@ def predict_capture(
     if isinstance(chosen, Iid) and counts is not None:
         return _iid(captured, statistic, counts)
     if isinstance(chosen, WithoutReplacement) and statistic == "mean" and counts is not None:
-        return _mean(captured, counts, distinct_mean_error)
+        return _moment(captured, statistic, counts, distinct_mean_error)
     rows, notes = _queries(captured, chosen)
     scores = captured.scores(rows)
     seen = captured.products(rows)
@@ -172,10 +177,17 @@ def _iid(head: CapturedHead, statistic: str, counts: Counts) -> Curve:
             check = max(check, law.check)
         value = total / len(head)
         return _curve(head, statistic, counts, value, "exact law", error=check * value)
-    return _mean(head, counts, population_mean_error)
+    if statistic == "covariance":
+        return _moment(head, statistic, counts, finite_covariance_error)
+    return _moment(head, statistic, counts, population_mean_error)
 
 
-def _mean(head: CapturedHead, counts: Counts, law: Callable[..., MeanError]) -> Curve:
+def _moment(
+    head: CapturedHead,
+    statistic: str,
+    counts: Counts,
+    law: Callable[[Array, Array, Counts], MeanError | FiniteCovariance],
+) -> Curve:
     order = np.unique(counts)
     scores = head.scores().double()
     # A key that cannot be seen counts as one of negligible weight: every query sees itself.
@@ -183,7 +195,20 @@ def _mean(head: CapturedHead, counts: Counts, law: Callable[..., MeanError]) -> 
     found = law(seen.numpy(), head.v.double().numpy(), order)
     back = np.searchsorted(order, counts)
     mse, error = found.mse[back], found.numerical_error[back]
-    return _curve(head, "mean", counts, mse, "two-query law", error=error)
+    return _curve(head, statistic, counts, mse, "two-query law", error=error)
+
+
+def _check_covariance(head: CapturedHead, sampler: Sampler, method: str) -> None:
+    if not isinstance(sampler, Iid) or method != "exact":
+        raise BadInput(
+            "The covariance of a captured head is predicted for Iid and method='exact' only: four "
+            "tokens meet in it, and no other way to draw has that law here; use measure()."
+        )
+    if len(head) > COVARIANCE_TOKENS:
+        raise BadInput(
+            f"The covariance's law sums over pairs of tokens: at most {COVARIANCE_TOKENS}, and "
+            f"there are {len(head)}; capture a shorter passage or use measure()."
+        )
 
 
 def _delta(capture: Captured, head: CapturedHead, statistic: str, drawn: Drawn, n: Counts) -> Curve:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from scipy.optimize import curve_fit
-from scipy.special import ndtr
+from scipy.optimize import minimize
+from scipy.special import log_ndtr
 
 from attnlimit.checks import Array
 from attnlimit.picture import FigureSpec, Series
@@ -26,7 +26,8 @@ _COLUMNS = {
 class SeparableBags(Experiment):
     """Capacity against strength, and the separable fraction of draws around it where `checked`.
 
-    A classifier with dimension 0 in `dims` is not drawn.
+    Draws are made in the dimension of `dims` and in half of it, and where half of them are
+    separable is extrapolated in 1/d. A classifier with dimension 0 is not drawn.
     """
 
     name = "sparse-capacity"
@@ -51,9 +52,10 @@ class SeparableBags(Experiment):
         base, dims = shared(config, "strengths", "checked", "dims", "ratios"), config["dims"]
         lines = [{**base, "model": m, "strengths": config["strengths"], "dim": 0} for m in dims]
         checks = [
-            {**base, "model": model, "strengths": [strength], "dim": dim, "ratio": ratio}
+            {**base, "model": model, "strengths": [strength], "dim": size, "ratio": ratio}
             for model, dim in dims.items()
             if dim
+            for size in (dim, max(dim // 2, 2))
             for strength in config["checked"]
             for ratio in config["ratios"]
         ]
@@ -72,7 +74,7 @@ class SeparableBags(Experiment):
                 predicted["separable"] = float(np.heaviside(1 - ratio, 0.5))
                 alpha = ratio * star
                 drawn = simulate_capacity(task, alpha, model, **query, **sizes(shard, seed))
-            labels = {"model": model, "strength": strength, "ratio": ratio}
+            labels = {"model": model, "strength": strength, "dim": shard["dim"], "ratio": ratio}
             frames.append(paired(labels, predicted, drawn))
         return pd.concat(frames)
 
@@ -81,7 +83,8 @@ class SeparableBags(Experiment):
         stars = where(curves, quantity="capacity").sort_values("strength", kind="stable")
         for model, line in groups(stars, "model"):
             lines.append(Series(line["strength"], line["predicted"], "line", NAMES[model], model))
-        for (model, _), dots in groups(where(curves, quantity="separable"), "model", "strength"):
+        for (model, _), every in groups(where(curves, quantity="separable"), "model", "strength"):
+            dots = _largest(every)
             # A step is not compared point by point.
             checks.append(points(dots.drop(columns="predicted"), "ratio", group=model))
             checks.append(Series(dots["ratio"], dots["measured"], "dotted", None, model))
@@ -103,8 +106,9 @@ class SeparableBags(Experiment):
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for (model, strength), part in groups(curves, "model", "strength"):
-            dots = where(part, quantity="separable")
-            row = {"model": model, "strength": strength, **_star(part)}
+            dots = _largest(where(part, quantity="separable"))
+            row = {"model": model, "strength": strength, **_star(part, config["replicates"])}
+            row |= _by_size(part, config["replicates"])
             row |= {f"separable at {dot.ratio:g}": dot.measured for dot in dots.itertuples()}
             rows.append(row)
         table = with_z(pd.DataFrame(rows)).rename(columns=_COLUMNS)
@@ -113,7 +117,7 @@ class SeparableBags(Experiment):
     def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
         """The capacity and where half of the draws are separable: a step has no other number."""
         rows = [
-            {"model": model, "strength": strength, **_star(part)}
+            {"model": model, "strength": strength, **_star(part, config["replicates"])}
             for (model, strength), part in groups(curves, "model", "strength")
         ]
         return comparable(pd.DataFrame(rows))
@@ -125,41 +129,73 @@ class SeparableBags(Experiment):
         dims = ", ".join(f"{dim} ({NAMES[model]})" for model, dim in config["dims"].items() if dim)
         return [
             "alpha_star: the capacity for d to infinity; measured: where half of the draws are "
-            f"separable; separable at: fraction of {config['replicates']} draws at this multiple.",
-            f"Drawn at d = {dims}: the step is some d^(-1/2) wide there and its middle still a few "
-            "percent above the limit, so that measured values lie above predicted ones.",
+            f"separable, extrapolated in 1/d from d = {dims} and half of that, whose own values "
+            "are in the columns 'at d' and 'at d/2'.",
+            f"separable at: fraction of {config['replicates']} draws in the larger dimension at "
+            "this multiple of the capacity; the step is some d^(-1/2) wide there.",
         ]
 
 
-def _star(part: pd.DataFrame) -> dict[str, float]:
-    """The capacity predicted and, if draws were made, measured with its standard error."""
-    star = float(where(part, quantity="capacity")["predicted"].iloc[0])
+def _largest(dots: pd.DataFrame) -> pd.DataFrame:
+    """The rows drawn in the larger of the dimensions."""
+    return dots[dots["dim"] == dots["dim"].max()].sort_values("ratio")
+
+
+def _halves(part: pd.DataFrame, replicates: int) -> list[tuple[int, float, float]]:
+    """Dimension, and the ratio at which half of its draws are separable with its error."""
     dots = where(part, quantity="separable")
-    half, error = _half(dots.sort_values("ratio")) if len(dots) else (np.nan, np.nan)
-    return {"predicted": star, "measured": half * star, "stderr": error * star}
+    found = [(int(dim), *_half(one, replicates)) for dim, one in groups(dots, "dim")]
+    return sorted(found, reverse=True)
 
 
-def _half(dots: pd.DataFrame) -> tuple[float, float]:
+def _by_size(part: pd.DataFrame, replicates: int) -> dict[str, float]:
+    """What each dimension measures, in units of the capacity's own."""
+    star = float(where(part, quantity="capacity")["predicted"].iloc[0])
+    names = ("at d", "at d/2")
+    halves = _halves(part, replicates)
+    return {name: half * star for name, (_, half, _) in zip(names, halves, strict=False)}
+
+
+def _star(part: pd.DataFrame, replicates: int) -> dict[str, float]:
+    """The capacity predicted and, if draws were made, measured with its standard error.
+
+    Measured values tend to their limit like 1/d: two dimensions give it.
+    """
+    star = float(where(part, quantity="capacity")["predicted"].iloc[0])
+    halves = _halves(part, replicates)
+    limit, error = np.nan, np.nan
+    if halves:
+        _, limit, error = halves[0]
+    if len(halves) == 2:
+        (large, limit, error), (small, other, other_error) = halves
+        gain = small / (large - small)
+        limit += gain * (limit - other)
+        error = float(np.hypot((1 + gain) * error, gain * other_error))
+    return {"predicted": star, "measured": limit * star, "stderr": error * star}
+
+
+def _half(dots: pd.DataFrame, replicates: int) -> tuple[float, float]:
     """Ratio at which half of the draws are separable, with error: a normal curve along the step.
 
-    A straight line through the dots near it would lean with those that happen to be near.
+    The likeliest one, and its error from Fisher's information: a ratio at which all draws are
+    separable says little, and no straight line leans with those that happen to be near the middle.
     """
     x, p = dots["ratio"].to_numpy(), dots["measured"].to_numpy()
     if not (p.max() > 0.5 > p.min()):
         return float("nan"), float("nan")
-    spread = np.maximum(dots["stderr"].to_numpy(), 0.02)
-    start = (float(np.interp(0.5, p[::-1], x[::-1])), float(np.log(np.ptp(x) / 6)))
+    p = (replicates * p + 0.25) / (replicates + 0.5)  # a step between two dots still has a width
 
-    def step(ratio: Array, middle: float, log_width: float) -> Array:
-        return np.asarray(ndtr((middle - ratio) / np.exp(log_width)))
+    def loss(at: Array) -> float:
+        z = (at[0] - x) / np.exp(at[1])
+        return -replicates * float((p * log_ndtr(z) + (1 - p) * log_ndtr(-z)).sum())
 
-    try:
-        found, cov = curve_fit(step, x, p, start, sigma=spread, absolute_sigma=True)
-    except RuntimeError:  # it did not converge
-        return start[0], float("nan")
-    left = (step(x, *found) - p) / spread
-    scatter = max(1.0, float(left @ left) / max(len(x) - 2, 1))
-    return float(found[0]), float(np.sqrt(cov[0, 0] * scatter))
+    start = np.array([float((p * np.gradient(x)).sum() + x[0]), np.log(np.ptp(x) / 6)])
+    found = minimize(loss, start, method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})
+    middle, width = float(found.x[0]), float(np.exp(found.x[1]))
+    z = (middle - x) / width
+    weight = replicates * np.exp(-(z**2) - log_ndtr(z) - log_ndtr(-z)) / (2 * np.pi * width**2)
+    slopes = np.stack([np.ones_like(z), -z])
+    return middle, float(np.sqrt(np.linalg.inv((weight * slopes) @ slopes.T)[0, 0]))
 
 
 EXPERIMENT = SeparableBags()
