@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 from numpy.typing import ArrayLike
 
 BARS = "bars: one standard error"
 """What every figure says of its error bars, and what `Series.error` holds."""
+REFERENCE = "reference"
+"""The group of lines that nothing was measured or predicted for: equality, zero, a level."""
+NAMED = 7
+"""Colours that can be told apart by name."""
 RINGS = "rings: more than 3 combined errors from the prediction"
 """What a figure says of its rings, where it has any."""
 
@@ -18,9 +23,10 @@ class Series:
     """One line or one set of points.
 
     `style` is "line", "dashed", "dotted", "points" or "band" (then `lower` and `upper` bound it).
-    Points have bars of `error`, one standard error, on either side, and rings where `beyond`: more
-    than three combined errors from what was predicted.
-    Series of one `group` share a colour; only a series with a `label` enters the legend.
+    Points have bars of `error`, one standard error, on either side (`x_error` where x is what was
+    measured), and rings where `beyond`: more than three combined errors from what was predicted.
+    Series of one `group` share a colour in all panels of a figure, those of `REFERENCE` are grey;
+    only a series with a `label` enters the legend.
     """
 
     x: ArrayLike
@@ -32,11 +38,15 @@ class Series:
     lower: ArrayLike | None = None
     upper: ArrayLike | None = None
     beyond: Sequence[bool] | None = None
+    x_error: ArrayLike | None = None
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes; scales are "log" or "linear"."""
+    """One set of axes; scales are "log" or "linear".
+
+    With `names` its y axis is a list: 0, 1, ... from below are called by them.
+    """
 
     title: str
     x_label: str
@@ -47,6 +57,7 @@ class Panel:
     y_limits: tuple[float, float] | None = None
     x_limits: tuple[float, float] | None = None
     legend_title: str | None = None
+    names: Sequence[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -59,10 +70,29 @@ class FigureSpec:
     caption: str = ""
 
     @property
+    def colours(self) -> dict[str | int | None, int | float]:
+        """Colour of every group, the same in all panels.
+
+        A whole number is one of `NAMED` colours, in the groups' first order; a real one a place
+        between 0 and 1 on a scale, for numbers, or for all, where there are more.
+        """
+        found = (one.group for panel in self.panels for one in panel.series)
+        groups = [group for group in dict.fromkeys(found) if group != REFERENCE]
+        named = groups if len(groups) <= NAMED else [g for g in groups if not isinstance(g, Real)]
+        named = named if len(named) <= NAMED else []
+        scaled = [group for group in groups if group not in named]
+        if all(isinstance(group, Real) for group in scaled):
+            scaled.sort()
+        last = max(1, len(scaled) - 1)
+        return {group: k for k, group in enumerate(named)} | {
+            group: k / last for k, group in enumerate(scaled)
+        }
+
+    @property
     def below(self) -> str:
         """The caption, and what bars and rings are where there are any."""
         series = [one for panel in self.panels for one in panel.series]
-        bars = any(one.error is not None for one in series)
+        bars = any(one.error is not None or one.x_error is not None for one in series)
         rings = any(one.beyond is not None and any(one.beyond) for one in series)
         if not bars:
             return self.caption

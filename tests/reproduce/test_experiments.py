@@ -9,6 +9,7 @@ from attnlimit.reproduce.pages import table_of, write_report, write_result
 from attnlimit.runs import RunFolder
 
 BERT = {"tokens": 48, "layers": [0], "heads": 2}
+LOOKUP = {"articles": 5, "passages": 4, "asked": 1, "tokens": 20}
 TINY = {
     "gaussian": {"dim": 4, "scales": [2.0], "n": [20, 40, 80, 160], "replicates": 50, "block": 20},
     "sphere": {"dim": 4, "scales": [2.0], "n": [20, 40, 80, 160], "replicates": 50, "block": 20},
@@ -51,8 +52,8 @@ TINY = {
         "measured_n": 64,
         "replicates": 10,
     },
-    "downstream": {"articles": 4, "tokens": 32, "n": [4, 16]},
-    "downstream-by-horizon": {"articles": 6, "tokens": 32, "n": [4, 16]},
+    "downstream": LOOKUP | {"n": [1, 8, 256], "predicted": 3, "probes": 2},
+    "downstream-by-horizon": LOOKUP | {"n": [1, 4, 8], "predicted": 5},
     "tsne": {"tokens": 96, "layers": [0], "n": [16, 48]},
     "output-error": {
         "texts": [["sotu:Lincoln 1861", 24]],
@@ -136,8 +137,8 @@ COLUMNS = {
     "bert": {"H, summed convention", "mean, rms", "predicted rms", "predicted layer"},
     "window": {"scheme", "predicted", "worst |predicted/measured - 1|"},
     "longdoc": {"score_std", "i.i.d.", "top n", "best"},
-    "downstream": {"scheme", "accuracy", "stderr", "cosine to dense"},
-    "downstream-by-horizon": {"tertile", "accuracy", "stderr", "cosine to dense"},
+    "downstream": {"scheme", "finds its article", "1 - cosine", "predicted", "z"},
+    "downstream-by-horizon": {"by", "tertile", "finds its article", "heads' own error, predicted"},
     "tsne": {"layer", "n", "distance to the nearest sampled key"},
     "output-error": {"sampler", "predicted", "measured", "ratio", "z", "holds"},
     "model-baselines": {"scheme", "keys read", "predicted", "measured", "of top-k's"},

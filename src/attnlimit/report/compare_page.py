@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.picture import FigureSpec, Panel, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
 from attnlimit.report.page import escape, provenance, scrolled, table
 from attnlimit.report.run_page import Shown, figure_html, figures_document
 from attnlimit.survey import Survey
@@ -24,6 +24,9 @@ def compare_runs(shown: tuple[Shown, Shown], names: Pair) -> str:
     if all("model" in config and "text" in config for config in configs):
         labels = _labels([(config["model"], config["text"]) for config in configs], names)
     numbers = [(label, one.table) for label, one in zip(labels, shown, strict=True)]
+    changed = difference(shown[0].table, shown[1].table, labels)
+    if changed is not None:
+        numbers.insert(0, ("Difference", changed))
     records = shown[0].record, shown[1].record
     return _page(records, labels, "", [one.figure for one in shown], numbers)
 
@@ -62,7 +65,11 @@ def _page(
     figures: list[FigureSpec],
     numbers: list[Named],
 ) -> str:
-    sections = "".join(figure_html(figure, k) for k, figure in enumerate(figures))
+    headings = labels if len(figures) > 1 else ("Figure",)
+    sections = "".join(
+        figure_html(figure, k, heading)
+        for k, (figure, heading) in enumerate(zip(figures, headings, strict=True))
+    )
     tables = "".join(
         f"<section><h2>{escape(label)}</h2>{scrolled(table(frame), label)}</section>"
         for label, frame in numbers
@@ -75,6 +82,34 @@ def _page(
         f"<main>{sections}{tables}<section><h2>Runs</h2>{origin}</section></main><footer></footer>"
     )
     return figures_document("attnlimit: two runs", body, figures)
+
+
+def difference(first: pd.DataFrame, second: pd.DataFrame, labels: Pair) -> pd.DataFrame | None:
+    """Return what differs between two tables whose rows are the same, the second minus the first.
+
+    Rows are told apart by the columns that agree; nothing if the tables do not match row by row.
+    """
+    if list(first.columns) != list(second.columns) or len(first) != len(second):
+        return None
+    same = [name for name in first if first[name].equals(second[name])]
+    shown = {name: first[name] for name in same}
+    for name in (one for one in first if one not in same):
+        values = [frame[name].map(_number) for frame in (first, second)]
+        if any(column.isna().all() for column in values):
+            continue
+        for label, frame in zip(labels, (first, second), strict=True):
+            shown[f"{name}, {label}"] = frame[name]
+        shown[f"{name}, difference"] = values[1] - values[0]
+    found = pd.DataFrame(shown)
+    return found if len(found.columns) > len(same) else None
+
+
+def _number(cell: Any) -> float:
+    """Read a cell as a number, the first of "0.5 ± 0.1"; NaN if it is none."""
+    try:
+        return float(str(cell).partition("±")[0].strip(" !%"))
+    except ValueError:
+        return float("nan")
 
 
 def _labels(asked: list[Pair], names: Pair) -> Pair:
@@ -111,7 +146,7 @@ def _by_head(both: pd.DataFrame, labels: Pair) -> list[Panel]:
         one, two = both[f"{key} 1"], both[f"{key} 2"]
         ends = [min(one.min(), two.min()), max(one.max(), two.max())]
         series = (
-            Series(ends, ends, "dotted", "equal", group="equal"),
+            Series(ends, ends, "dotted", "equal", REFERENCE),
             Series(one, two, "points", "heads", group="heads"),
         )
         scale = "log" if key == "horizon" else "linear"

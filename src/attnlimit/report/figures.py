@@ -11,16 +11,32 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from attnlimit.picture import FigureSpec, Panel, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
 from attnlimit.report.page import write_page
 from attnlimit.report.run_page import figure_page
 
 # Okabe and Ito's palette, readable by the colour blind, then a continuous map when groups are many.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#767676"
 DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
 PANEL_SIZE = (4.6, 3.6)
 MANY_LABELS = 4
-CAPTION_WIDTH = 75  # letters under one panel
+# Drawn at the width at which a journal prints it, so that its letters are as large as they say.
+COLUMN, PAGE = 3.4, 6.9  # inches
+HEIGHTS = {1: 2.7, 2: 2.6, 3: 2.15}  # of a panel, by the panels in a row
+TEXT: dict[Any, Any] = {
+    "font.size": 7,
+    "axes.titlesize": 8,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "legend.title_fontsize": 6.5,
+    "figure.titlesize": 9,
+    "lines.markersize": 2.6,
+}
+LETTERS = 15  # of a title, to an inch
+CAPTION_LETTERS = 19  # of a caption
 
 
 def draw(spec: FigureSpec, folder: Path, name: str) -> list[Path]:
@@ -35,29 +51,59 @@ def draw(spec: FigureSpec, folder: Path, name: str) -> list[Path]:
     return paths
 
 
-def _colours(panel: Panel) -> dict[Any, str]:
-    groups = list(dict.fromkeys(series.group for series in panel.series))
-    if len(groups) <= len(PALETTE):
-        return dict(zip(groups, PALETTE, strict=False))
-    shades = mpl.colormaps["viridis"](np.linspace(0, 0.93, len(groups)))
-    return {group: mpl.colors.to_hex(shade) for group, shade in zip(groups, shades, strict=True)}
+def _colours(spec: FigureSpec) -> dict[Any, str]:
+    shade = mpl.colormaps["viridis"]
+    found = {
+        group: PALETTE[at] if isinstance(at, int) else mpl.colors.to_hex(shade(0.93 * at))
+        for group, at in spec.colours.items()
+    }
+    return found | {REFERENCE: GREY}
 
 
 def _static(spec: FigureSpec) -> Figure:
-    columns = min(spec.columns, len(spec.panels))
+    columns = min(spec.columns, len(spec.panels), max(HEIGHTS))
+    if len(spec.panels) == max(HEIGHTS):
+        columns = max(HEIGHTS)  # a row of three has no hole
     rows = -(-len(spec.panels) // columns)
-    figure = Figure(figsize=(PANEL_SIZE[0] * columns, PANEL_SIZE[1] * rows + 0.7))
-    figure.set_layout_engine("constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axis in axes[len(spec.panels) :]:
-        axis.axis("off")
-    for axis, panel in zip(axes, spec.panels, strict=False):
-        _draw_panel(axis, panel, _colours(panel))
-    figure.suptitle(spec.title, fontsize=12, fontweight="bold")
-    if spec.below:
-        caption = textwrap.fill(spec.below, CAPTION_WIDTH * columns)
-        figure.supxlabel(caption, fontsize=8, color="0.3")
+    width = COLUMN if columns == 1 else PAGE
+    with mpl.rc_context(TEXT):
+        figure = Figure(figsize=(width, HEIGHTS[columns] * rows + 0.6), layout="constrained")
+        axes = figure.subplots(rows, columns, squeeze=False).ravel()
+        colours, across = _colours(spec), width / columns
+        for axis, panel in zip(axes, spec.panels, strict=False):
+            _draw_panel(axis, panel, colours)
+            axis.set_title(textwrap.fill(panel.title, round(LETTERS * across)))
+            axis.set_ylabel(textwrap.fill(panel.y_label, round(LETTERS * HEIGHTS[columns])))
+        _share_legend(figure, axes, len(spec.panels))
+        title = textwrap.fill(spec.title, round(LETTERS * 0.85 * width))
+        figure.suptitle(title, fontweight="bold")
+        if spec.below:
+            caption = textwrap.fill(spec.below, round(CAPTION_LETTERS * width))
+            figure.supxlabel(caption, fontsize=6.5, color="0.3")
     return figure
+
+
+def _share_legend(figure: Figure, axes: Any, panels: int) -> None:
+    """Put legends that are long, or all of them where a place is free, into one."""
+    free = axes[panels:]
+    for axis in free:
+        axis.axis("off")
+    handles: dict[str, Any] = {}
+    title = None
+    for axis in axes[:panels]:
+        legend = axis.get_legend()
+        found = dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
+        if legend is not None and (len(free) or len(found) > MANY_LABELS):
+            title = title or legend.get_title().get_text()
+            handles = found | handles
+            legend.remove()
+    if not handles:
+        return
+    look = {"frameon": False, "title": title or None}
+    if len(free):
+        free[0].legend(handles.values(), handles, loc="center", **look)
+    else:
+        figure.legend(handles.values(), handles, loc="outside center right", **look)
 
 
 def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
@@ -67,8 +113,9 @@ def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
 
         _, axis = pyplot.subplots(figsize=PANEL_SIZE, layout="constrained")
         axis.set_prop_cycle(color=PALETTE)
-    groups = list(dict.fromkeys(series.group for series in panel.series))
-    _draw_panel(axis, panel, {group: color or _next_colour(axis) for group in groups})
+    groups = dict.fromkeys(one.group for one in panel.series if one.group != REFERENCE)
+    colours = {group: color or _next_colour(axis) for group in groups}
+    _draw_panel(axis, panel, colours | {REFERENCE: GREY})
     return axis
 
 
@@ -95,25 +142,20 @@ def _draw_panel(axis: Any, panel: Panel, colours: dict[Any, str]) -> None:
             _readable_ticks(line)
     axis.grid(True, which="major", alpha=0.25, linewidth=0.6)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.title.set_fontsize(10)
-    labelled = len(axis.get_legend_handles_labels()[1])
-    if labelled:
-        outside = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
-        axis.legend(
-            fontsize=7,
-            frameon=False,
-            title=panel.legend_title,
-            title_fontsize=7,
-            **(outside if labelled > MANY_LABELS else {}),
-        )
+    if panel.names is not None:
+        axis.set_yticks(range(len(panel.names)), panel.names)
+        axis.set_ylim(-0.6, len(panel.names) - 0.4)
+    if axis.get_legend_handles_labels()[1]:
+        axis.legend(framealpha=0.7, edgecolor="none", title=panel.legend_title)
 
 
 def _readable_ticks(axis: Any) -> None:
-    """Label 1, 2 and 5 within a decade, and only powers of ten over several."""
+    """Label 1, 2 and 5 within a decade, more within a part of one, else powers of ten."""
     low, high = sorted(axis.get_view_interval())
     axis.set_minor_formatter(NullFormatter())
     if low > 0 and high / low < 50:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        steps = (1.0, 2.0, 5.0) if high / low > 5 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
+        axis.set_major_locator(LogLocator(subs=steps))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
@@ -123,13 +165,21 @@ def _add_static(axis: Any, series: Series, colour: str) -> None:
         axis.fill_between(x, series.lower, series.upper, alpha=0.2, linewidth=0, **look)
     elif series.style == "points":
         axis.errorbar(
-            x, y, series.error, fmt="o", markersize=3.2, elinewidth=0.9, capsize=2, zorder=3, **look
+            x,
+            y,
+            series.error,
+            series.x_error,
+            fmt="o",
+            elinewidth=0.8,
+            capsize=1.5,
+            zorder=3,
+            **look,
         )
         if series.beyond is not None and any(series.beyond):
             ringed = np.asarray(series.beyond)
             places = np.asarray(x)[ringed], np.asarray(y)[ringed]
             axis.plot(
-                *places, "o", markersize=8, fillstyle="none", markeredgewidth=0.9, color=colour
+                *places, "o", markersize=7, fillstyle="none", markeredgewidth=0.9, color=colour
             )
     else:
         axis.plot(x, y, linestyle=DASHES[series.style], linewidth=1.3, **look)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from attnlimit.picture import FigureSpec
+from attnlimit.picture import FigureSpec, Series
 from attnlimit.report.page import document, escape, provenance, scrolled, table
 
 MOST_ROWS = 200
@@ -54,7 +54,7 @@ def figure_page(figure: FigureSpec) -> str:
     return figures_document(figure.title, body, [figure])
 
 
-def figure_html(figure: FigureSpec, number: int) -> str:
+def figure_html(figure: FigureSpec, number: int, heading: str = "Figure") -> str:
     """Places for the panels of figure `number`."""
     panels = "".join(
         f"<div class='plot'><h3>{escape(panel.title)}</h3>"
@@ -62,17 +62,26 @@ def figure_html(figure: FigureSpec, number: int) -> str:
         for k, panel in enumerate(figure.panels)
     )
     caption = f"<p class='note'>{escape(figure.below)}</p>" if figure.below else ""
-    return f"<section><h2>Figure</h2><div class='plots'>{panels}</div>{caption}</section>"
+    return (
+        f"<section><h2>{escape(heading)}</h2><div class='plots'>{panels}</div>{caption}</section>"
+    )
 
 
 def figures_document(title: str, body: str, figures: Sequence[FigureSpec]) -> str:
     """Return a page whose script draws figures in the places of its `body`."""
     panels = [
         [
-            vars(panel)
-            | {"series": [vars(one) | {"group": str(one.group)} for one in panel.series]}
+            vars(panel) | {"series": [_coloured(one, figure) for one in panel.series]}
             for panel in figure.panels
         ]
         for figure in figures
     ]
     return document(title, body, {"figures": [{"panels": one} for one in panels]}, ["run.js"])
+
+
+def _coloured(series: Series, figure: FigureSpec) -> dict[str, Any]:
+    """Return a series with its colour: `slot` of the named ones, `shade` of a scale, or neither."""
+    colour = figure.colours.get(series.group)
+    whole = isinstance(colour, int)
+    chosen = {"slot": colour if whole else None, "shade": None if whole else colour}
+    return vars(series) | {"group": str(series.group)} | chosen

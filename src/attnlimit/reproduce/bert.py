@@ -10,12 +10,12 @@ from attnlimit.models import Capture
 from attnlimit.models.heads.curves import predict_capture
 from attnlimit.models.heads.draws import replicate_errors
 from attnlimit.montecarlo.fit import fit_rate
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import OWN, agreement
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import LINEAR, panel, points
+from attnlimit.reproduce.panels import LINEAR, marks, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.samplers import Iid
 
@@ -87,17 +87,17 @@ class Bert(EveryHead):
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         heads, layers = slopes(curves), layer_slopes(curves)
         shown = heads[heads["horizon"] < 3]
-        half = Series([0.2, 2.3], [0.5, 0.5], "dotted", "1/2", group="half")
+        half = Series([0.2, 2.3], [0.5, 0.5], "dotted", "1/2", REFERENCE)
         mean = (
             half,
             points(shown, "horizon", label="measured"),
-            points(shown, "horizon", "predicted", "", label="two-query law"),
+            marks(shown, "horizon", "predicted", "two-query law", "law", width=0.05),
         )
         name = "covariance_norm"
         covariance = (half, points(shown, "horizon", name, f"{name}_stderr", "measured"))
         whole = (
             points(layers, "summed_horizon", label="measured"),
-            points(layers, "summed_horizon", "predicted", label="two-query law"),
+            marks(layers, "summed_horizon", "predicted", "two-query law", "law", width=1.5),
         )
         root, n = "rate of the root mean square", config["n"]
         title, norm = f"Mean output: rate over n = {n[0]} to {n[-1]}, by head", "rate of the norm"

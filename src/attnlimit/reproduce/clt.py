@@ -9,7 +9,7 @@ from scipy.special import ndtr, ndtri
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.independent import integrated_errors
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import COMPARED, agreement, comparable, said, with_z
 from attnlimit.reproduce.estimates import with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
@@ -123,9 +123,11 @@ class CentralLimit(DrawnExperiment):
             # bars side by side
             one["n"] = one["n"] * 1.08 ** (place - len(config["horizons"]) // 2)
             distances.append(points(one, "n", "distance", "distance_stderr", label))
-        quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal", "normal"))
+        quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal", REFERENCE))
         floor = noise_floor(config["replicates"])
-        distances.append(Series([first, last], [floor, floor], "dotted", "normal values", "floor"))
+        distances.append(
+            Series([first, last], [floor, floor], "dotted", "normal values", REFERENCE)
+        )
         title, x = f"quantiles at n = {last}, scaled by the quartiles", "normal quantile"
         spread = "√n × error: standard deviation (lines: predicted, dotted: n → ∞)"
         sd = "standard deviation"

@@ -1,114 +1,135 @@
-"""What do n keys cost a task? Matching the two halves of Wikipedia articles by their embeddings."""
+"""What do n keys cost a task? Passages that look for their article, or texts for their label."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 
-import numpy as np
 import pandas as pd
 
-from attnlimit.checks import Array
-from attnlimit.models import capture, wikipedia
+from attnlimit.models import output_errors
 from attnlimit.models.load.load import load_once
-from attnlimit.models.spend.downstream import article_halves, embed, retrieved
-from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.documents import source
-from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.models.output.target import ANGLE_LIMIT
+from attnlimit.models.spend.assign import Samplers
+from attnlimit.picture import FigureSpec, Panel, Series
+from attnlimit.reproduce.answers import (
+    KEYS,
+    LOSS,
+    QUESTIONS,
+    answers,
+    asked_of,
+    dense_line,
+    dense_of,
+    means_of,
+    told,
+)
+from attnlimit.reproduce.asked import NOISE, Asked
+from attnlimit.reproduce.compare import plus_minus, with_z
+from attnlimit.reproduce.experiment import Config, Shard
+from attnlimit.reproduce.lookup import lookup
 from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.schemes import NAMES, SAMPLERS
 
 
-class Downstream(Experiment):
-    """Accuracy with every layer thinned, by scheme; a row for each article."""
+class Downstream(Asked):
+    """Three ways to choose n keys, all layers thinned, and their error predicted end to end."""
 
     name = "downstream"
     title = "Retrieval with thinned attention: accuracy against the keys that each query sees"
-    schemes: tuple[str, ...] = ("iid", "top", "top+")
-    column = "scheme"
-    note = "all layers thinned"
 
     def config(self, paper: bool) -> Config:
-        return source("minilm", "all", 128) | {
-            "articles": 97 if paper else 60,
-            "n": [4, 8, 16, 32, 64],
-            "repeats": 3 if paper else 1,
+        return self.task(paper) | {
+            "n": [1, 2, 4, 8, 16, 32, 64, 256, 1024],
+            "predicted": 96 if paper else 48,
+            "probes": 8 if paper else 4,
         }
 
-    def shards(self, config: Config) -> list[Shard]:
-        return [
-            {**config, "scheme": scheme, "size": n, "repeat": repeat}
-            for scheme in self.schemes
-            for n in config["n"]
-            for repeat in range(config["repeats"])
-        ]
+    def ways(self, config: Config) -> dict[str, list[int]]:
+        few = [n for n in config["n"] if n < config["tokens"]]
+        return {"iid": config["n"], "top": few, "top+": [n for n in few if n > 1]}
 
-    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        """Embed the first halves with thinned attention and look for the second ones."""
-        pairs, first, second, horizon = _task(shard["model"], shard["tokens"], shard["articles"])
-        model, number = load_once(shard["model"]), int(seed.generate_state(1)[0])
-        sampler = SAMPLERS[shard["scheme"]](shard["size"])
-        thin = embed(model, [pair[0] for pair in pairs], sampler, seed=number)
-        return pd.DataFrame(
-            {
-                "scheme": shard["scheme"],
-                "n": shard["size"],
-                "repeat": shard["repeat"],
-                "article": np.arange(len(pairs)),
-                "horizon": horizon,
-                "hit": retrieved(thin, second),
-                "dense_hit": retrieved(first, second),
-                "cosine": (thin * first).sum(axis=1),
-            }
-        )
+    def samplers(self, way: str, n: int, config: Config) -> Samplers:
+        return SAMPLERS[way](n)
 
-    def parts(self, curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Yield the rows that belong together, with their name."""
-        return ((NAMES[scheme], part) for scheme, part in groups(curves, "scheme"))
+    def predict(self, shard: Shard, place: int, seed: int) -> pd.DataFrame:
+        """Predict 1 - cosine of one text's embedding, for every way that draws its keys."""
+        drawn = {way: sizes for way, sizes in self.ways(shard).items() if way != "top"}
+        asked = {f"{way} {n}": (way, n) for way, sizes in drawn.items() for n in sizes}
+        samplers = {name: self.samplers(*one, shard) for name, one in asked.items()}
+        model, ids = load_once(shard["model"]), lookup(shard).ids[place]
+        found = output_errors(model, ids, samplers, probes=shard["probes"], seed=seed)
+        rows = [(*asked[name], one.value, float(one.trusted)) for name, one in found.items()]
+        return pd.DataFrame(rows, columns=["way", "n", "predicted_loss", "trusted"])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        return pd.DataFrame(
-            {
-                self.column: name,
-                "n": n,
-                "accuracy": part.groupby("article")["hit"].mean().mean(),
-                "stderr": part.groupby("article")["hit"].mean().sem(),
-                "dense accuracy": part["dense_hit"].mean(),
-                "cosine to dense": part["cosine"].mean(),
-                "median H": part["horizon"].median(),
-            }
-            for name, some in self.parts(curves)
-            for n, part in groups(some, "n")
+        means = means_of(_parts(curves))
+        z = with_z(self.compared(config, curves))[["part", "n", "z"]]
+        return (
+            told(means)
+            .assign(
+                predicted=means["predicted_loss"],
+                trusted=means["trusted"].map("{:.0%}".format, na_action="ignore"),
+            )
+            .merge(z, "left", on=["part", "n"])
+            .rename(columns={"part": "scheme"})
         )
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Errors of the texts whose prediction is trusted, and how sure their distance is."""
+        rows = []
+        for name, some in _parts(curves[curves["trusted"] == 1]):
+            for n, part in groups(some, "n"):
+                means = part.groupby("document")[["predicted_loss", "loss"]].mean()
+                gap = means["loss"] - means["predicted_loss"]
+                if len(gap) > 1:
+                    rows.append((name, int(n), *means.mean(), gap.sem()))
+        return pd.DataFrame(rows, columns=["part", "n", "predicted", "measured", "stderr"])
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        drawn = curves[curves["way"] != NOISE]
+        said = [
+            f"With all keys {plus_minus(*dense_of(drawn, key))} of them {QUESTIONS[key]}."
+            for key in asked_of(curves)
+        ]
+        return [
+            f"{drawn['place'].nunique()} texts of {drawn['document'].nunique()} documents ask; "
+            "errors are by bootstrap over documents.",
+            *said,
+        ]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        dense = {"accuracy": float(curves["dense_hit"].mean()), "cosine to dense": 1.0}
-        titles = ("Finding the other half of an article", "Embedding")
-        table, n = self.table(config, curves), config["n"]
-        panels = []
-        for title, (y, level) in zip(titles, dense.items(), strict=True):
-            series = [Series(n, [level] * len(n), "dotted", "dense", "dense")]
-            for name, part in groups(table, self.column):
-                bars = "stderr" if y == "accuracy" else ""
-                line = Series(part["n"], part[y], "line", None, name)
-                series += [line, points(part, "n", y, bars, name)]
-            panels.append(panel(title, series, y, "keys seen by a query, n", y_scale="linear"))
+        means, noise = means_of(_parts(curves)), curves[curves["way"] == NOISE]
+        drawn = curves[curves["way"] != NOISE]
+        panels = [_errors(means)]
+        for k, key in enumerate(asked_of(curves)):
+            title = QUESTIONS[key].capitalize()
+            dense = dense_line(drawn, key, config["n"])
+            panels.insert(k, answers(title, means, key, beside=[dense], legend=not k))
+            line = Series(noise["loss"], noise[key], "line", "noise of that size", NOISE)
+            panels.append(answers(f"{title}, by the error", means, key, "loss", [line], False))
+        what = "labelled texts" if config["labelled"] else "Wikipedia articles"
         caption = (
-            f"MiniLM, {config['articles']} articles, passages of {config['tokens']} tokens, "
-            f"{self.note}"
+            f"MiniLM, {what}, passages of {config['tokens']} tokens; all layers of the passage "
+            "that asks are thinned. Points: measured. Lines: error predicted by second order, "
+            f"dotted past 1 - cosine = {ANGLE_LIMIT:g}, where it is not to be trusted; and what "
+            "noise of no preferred direction would do to the embeddings"
         )
-        return FigureSpec(self.title, panels, 2, caption)
+        return FigureSpec(self.title, panels, 3 if len(panels) > 3 else 2, caption)
 
 
-@lru_cache(maxsize=1)
-def _task(name: str, tokens: int, articles: int) -> tuple[list, Array, Array, Array]:
-    """Passages, dense embeddings of both halves, and the horizon of each article."""
-    model = load_once(name)
-    pairs = article_halves(model, wikipedia(), tokens)[:articles]
-    first, second = (embed(model, [pair[side] for pair in pairs]) for side in (0, 1))
-    horizon = [float(np.median(capture(model, pair[0]).horizons())) for pair in pairs]
-    return pairs, first, second, np.array(horizon)
+def _errors(means: pd.DataFrame) -> Panel:
+    """Draw 1 - cosine, measured and predicted, and up to where predictions are trusted."""
+    series = []
+    for name, part in groups(means, "part"):
+        known = part[part["predicted_loss"] < 1]
+        for style, some in (("dotted", known), ("line", known[known["trusted"] > 0.5])):
+            series.append(Series(some["n"], some["predicted_loss"], style, None, name))
+        series.append(points(part, "n", "loss", "loss stderr", None, name))
+    return panel("Error of the embedding", series, LOSS, KEYS)
+
+
+def _parts(curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    return ((NAMES[way], part) for way, part in groups(curves, "way") if way != NOISE)
 
 
 EXPERIMENT = Downstream()

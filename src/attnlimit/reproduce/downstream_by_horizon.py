@@ -1,4 +1,4 @@
-"""Do texts with a larger horizon lose more when attention is thinned? Accuracy by tertile."""
+"""Does the slowdown past the horizon show in a task? Accuracy by the horizon of texts and heads."""
 
 from __future__ import annotations
 
@@ -7,35 +7,160 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from attnlimit.reproduce.downstream import Downstream
-from attnlimit.reproduce.experiment import Config
-from attnlimit.reproduce.rows import where
+from attnlimit.models import capture
+from attnlimit.models.load.load import load_once
+from attnlimit.models.spend.assign import Samplers
+from attnlimit.picture import FigureSpec, Panel, Series
+from attnlimit.reproduce.answers import (
+    KEYS,
+    QUESTIONS,
+    answers,
+    asked_of,
+    dense_line,
+    means_of,
+    told,
+)
+from attnlimit.reproduce.asked import NOISE, Asked
+from attnlimit.reproduce.compare import plus_minus
+from attnlimit.reproduce.estimates import means_again
+from attnlimit.reproduce.experiment import Config, Shard
+from attnlimit.reproduce.lookup import lookup
+from attnlimit.reproduce.panels import panel, points
+from attnlimit.reproduce.rows import groups, where
+from attnlimit.reproduce.tertiles import TERTILES, head_horizons, own_errors, tertiles
+from attnlimit.samplers import Iid
 
-TERTILES = ("low horizon", "middle", "high horizon")
+ALL = "all heads"
+FITTED = 4
+"""Smallest n of which a rate is fitted."""
+LAWFUL = 8
+"""One of so many texts has the exact law of its heads computed."""
 
 
-class DownstreamByHorizon(Downstream):
-    """Tertiles of the median horizon over the heads on each passage."""
+class DownstreamByHorizon(Asked):
+    """I.i.d. keys in all heads by tertile of the text, and in a tertile of the heads alone."""
 
     name = "downstream-by-horizon"
-    title = "Retrieval with i.i.d. keys, by the horizon of the text"
-    schemes = ("iid",)
-    column = "tertile"
-    note = "all layers thinned, tertiles of the median horizon over the heads"
+    title = "Retrieval with i.i.d. keys, by the horizon of the text and of the thinned heads"
 
-    def parts(self, curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-        edges = np.quantile(curves.groupby("article")["horizon"].first(), [1 / 3, 2 / 3])
-        marked = curves.assign(tertile=np.searchsorted(edges, curves["horizon"]))
-        return ((name, where(marked, tertile=k)) for k, name in enumerate(TERTILES))
+    def config(self, paper: bool) -> Config:
+        return self.task(paper) | {"n": [1, 2, 4, 8, 16, 32], "predicted": 384 if paper else 192}
+
+    def ways(self, config: Config) -> dict[str, list[int]]:
+        sizes: list[int] = config["n"]
+        return dict.fromkeys((ALL, *TERTILES), sizes)
+
+    def samplers(self, way: str, n: int, config: Config) -> Samplers:
+        if way == ALL:
+            return Iid(n)
+        chosen = tertiles(head_horizons(config)) == TERTILES.index(way)
+        return {(int(layer), int(head)): Iid(n) for layer, head in np.argwhere(chosen)}
+
+    def predict(self, shard: Shard, place: int, seed: int) -> pd.DataFrame:
+        """Return the text's median horizon and, for a few texts, the exact law of the heads."""
+        found = capture(load_once(shard["model"]), lookup(shard).ids[place])
+        horizon = float(np.median(found.horizons()))
+        law = {}
+        if place in self.predicted(shard)[::LAWFUL]:
+            tertile, own = tertiles(head_horizons(shard)), own_errors(found, shard["n"])
+            law = {way: own[tertile == k].mean(0) for k, way in enumerate(TERTILES)}
+            law[ALL] = own.mean((0, 1))
+        rows = [
+            (way, n, horizon, law[way][k] if law else np.nan)
+            for way, sizes in self.ways(shard).items()
+            for k, n in enumerate(sizes)
+        ]
+        return pd.DataFrame(rows, columns=["way", "n", "horizon", "predicted_loss"])
+
+    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        frames = []
+        for what, parts in (("texts", _by_text(curves)), ("heads", _by_head(curves))):
+            means = means_of(parts)
+            shown = told(means).assign(predicted=means["predicted_loss"])
+            frames.append(shown.assign(by=what))
+        names = {"part": "tertile", "predicted": "heads' own error, predicted"}
+        whole = pd.concat(frames, ignore_index=True).rename(columns=names)
+        return whole[["by", *(name for name in whole if name != "by")]]
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> None:
+        """Nothing: errors of heads and of the embedding share their shape, not their size."""
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        part = curves.groupby("article")[["horizon", "cosine"]].mean()
-        rank = float(part.corr("spearman").to_numpy()[0, 1])
-        return [
-            "Rank correlation over articles between horizon and the cosine to the dense "
-            f"embedding: {rank:+.2f} (positive: a larger horizon "
-            "loses less)."
+        horizon = head_horizons(config)
+        tertile = tertiles(horizon)
+        medians = ", ".join(f"{np.median(horizon[tertile == k]):.2f}" for k in range(3))
+        said = [f"Median horizon of the heads of the three tertiles: {medians}."]
+        for name, some in _by_head(curves):
+            rate, stderr, law = _rates(some)
+            said.append(
+                f"Heads of {name}: 1 - cosine falls as n to the power -{plus_minus(rate, stderr)} "
+                f"from n = {FITTED}, the heads' own squared error by their exact law -{law:.2f}."
+            )
+        return [*said, _text_effect(curves)]
+
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        key, drawn = asked_of(curves)[0], curves[curves["way"] != NOISE]
+        dense = dense_line(drawn, key, config["n"])
+        panels = []
+        for what, parts in (("texts", _by_text(curves)), ("heads", _by_head(curves))):
+            means, first = means_of(parts), what == "texts"
+            title = f"{QUESTIONS[key].capitalize()}, by {what}"
+            panels += [
+                answers(title, means, key, beside=[dense], legend=first),
+                _errors(means, what),
+            ]
+        caption = (
+            "MiniLM; tertiles of the median horizon over heads on each passage (by texts, all "
+            "heads thinned), or of the horizon over passages of each head (by heads, only those "
+            "thinned). Points: measured. Lines: squared error of the heads' own outputs over their "
+            "squared size, by the exact law of i.i.d. keys, on the dense model's inputs"
+        )
+        return FigureSpec(self.title, panels, 2, caption)
+
+
+def _by_text(curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    part = where(curves, way=ALL).dropna(subset=["horizon"])
+    tertile = tertiles(part["horizon"].to_numpy())
+    return ((name, part[tertile == k]) for k, name in enumerate(TERTILES))
+
+
+def _by_head(curves: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    return ((name, where(curves, way=name)) for name in TERTILES)
+
+
+def _rates(some: pd.DataFrame) -> tuple[float, float, float]:
+    """Exponent of the measured error, its standard error, and that of the predicted one."""
+    parts = [(n, part) for n, part in groups(some, "n") if n >= FITTED]
+    x = np.log([n for n, _ in parts])
+    means = np.log([part["loss"].mean() for _, part in parts])
+    again = np.log(
+        [means_again(part["loss"].to_numpy(), part["document"].to_numpy()) for _, part in parts]
+    )
+    law = np.log([part["predicted_loss"].mean() for _, part in parts])
+    slopes = np.polyfit(x, np.column_stack([means, law, again]), 1)[0]
+    return -float(slopes[0]), float(slopes[2:].std(ddof=1)), -float(slopes[1])
+
+
+def _text_effect(curves: pd.DataFrame) -> str:
+    known = where(curves, way=ALL).dropna(subset=["horizon"])
+    part = known.groupby("place")[["horizon", "loss"]].mean()
+    rank = float(part.corr("spearman").to_numpy()[0, 1])
+    return (
+        f"Rank correlation over {len(part)} texts between their horizon and the error of their "
+        f"embedding: {plus_minus(rank, (1 - rank**2) / (len(part) - 2) ** 0.5)} (positive: a "
+        "larger horizon loses more)."
+    )
+
+
+def _errors(means: pd.DataFrame, what: str) -> Panel:
+    series = []
+    for name, part in groups(means, "part"):
+        known = part.dropna(subset=["predicted_loss"])
+        series += [
+            Series(known["n"], known["predicted_loss"], "line", None, name),
+            points(part, "n", "loss", "loss stderr", None, name),
         ]
+    return panel(f"Error, by {what}", series, "1 - cosine, or the heads' own error", KEYS)
 
 
 EXPERIMENT = DownstreamByHorizon()

@@ -10,6 +10,7 @@ import pandas as pd
 from attnlimit.checks import Array
 
 BOOTSTRAP = 200
+RESAMPLES = 1000
 
 
 def rate(rows: pd.DataFrame, y: str = "measured") -> float:
@@ -31,3 +32,16 @@ def with_stderr(
     """Return a statistic of the values, and its standard error by bootstrap."""
     again = [statistic(rng.choice(values, len(values))) for _ in range(BOOTSTRAP)]
     return statistic(values), float(np.std(again))
+
+
+def means_again(values: Array, documents: np.ndarray) -> Array:
+    """Means of the values over documents drawn again with replacement, (RESAMPLES,).
+
+    The same documents are drawn for the same number of them, so what is made of several means,
+    such as a rate, can be made of their draws.
+    """
+    _, of = np.unique(documents, return_inverse=True)
+    sums, counts = np.bincount(of, values), np.bincount(of)
+    chance = np.full(len(counts), 1 / len(counts))
+    drawn = np.random.default_rng(0).multinomial(len(counts), chance, size=RESAMPLES)
+    return np.asarray(drawn @ sums / (drawn @ counts))

@@ -20,7 +20,7 @@ from attnlimit.models import (
 from attnlimit.models.load.load import load_once
 from attnlimit.models.output.eviction import CUT
 from attnlimit.models.output.target import KL_LIMIT
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
@@ -144,24 +144,17 @@ class Eviction(Experiment):
         after, y, x = where(curves, part="after"), "KL, nats", "share of keys kept"
         panels = []
         for text, part in groups(after, "text"):
-            lines = [
-                one
-                for rule, some in groups(part, "rule")
-                for one in (
-                    Series(some["keep"], some["measured"], "line", rule, rule),
-                    points(some, "keep", group=rule),
-                )
-            ]
-            panels.append(panel(text.partition(":")[2], lines, y, x))
+            dots = [points(some, "keep", label=rule) for rule, some in groups(part, "rule")]
+            panels.append(panel(text.partition(":")[2], dots, y, x))
         means = _means(after)
-        lines = [Series(means["keep"], means[rule], "line", rule, rule) for rule in RULES]
-        panels.append(panel("Mean over texts", lines, y, x))
+        dots = [points(means, "keep", rule, "", rule) for rule in RULES]
+        panels.append(panel("Mean over texts", dots, y, x))
         half = where(curves, part="half")
         ends = np.array([half["predicted"].min() * 0.8, half["predicted"].max() * 1.2])
         panels.append(
             panel(
                 "Second half of the prompt",
-                [Series(ends, ends, "dotted", "equal", "equal"), points(half, "predicted")],
+                [Series(ends, ends, "dotted", "equal", REFERENCE), points(half, "predicted")],
                 "measured KL",
                 "predicted KL",
             )

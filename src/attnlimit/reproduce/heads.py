@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.models import Capture
 from attnlimit.models.heads.curves import predict_capture
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import EveryHead, both
 from attnlimit.reproduce.experiment import Config, Shard
@@ -84,7 +84,7 @@ class Heads(EveryHead):
             series = against(here, "n", {n: f"n = {n}" for n in here["n"]})
             title = f"Error of the {name}, each of {len(here) // here['n'].nunique()} heads"
             panels.append(panel(title, series, "measured", "predicted root mean square error"))
-        dots = [Series([0.0, 3.0], [0, 0], "dotted", group="zero")]
+        dots = [Series([0.0, 3.0], [0, 0], "dotted", group=REFERENCE)]
         for flag, label in ((True, "flag: reliable"), (False, "flag: not reliable")):
             some = where(curves, statistic="mean", reliable=flag)
             shown = some["horizon"].clip(upper=3)

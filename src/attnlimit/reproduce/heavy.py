@@ -12,7 +12,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.independent import integrated_errors
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus, said, with_z
 from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
@@ -132,7 +132,7 @@ class HeavyTails(DrawnExperiment):
                 errors += pair(part, "n", f"{label}, exact law", label)
         cold = where(curves, kind="frozen")
         cold = cold.assign(ratio=cold["parameter"] / np.sqrt(2 * np.log(cold["n"])))
-        edge = Series([1, 1], [1e-4, 1], "dotted", "freezing", "edge")
+        edge = Series([1, 1], [1e-4, 1], "dotted", "freezing", REFERENCE)
         frozen = [*pairs(cold, "n", "ratio", "n = {}".format), edge]
         title, x = "freezing of the weights", "σ / √(2 log n)"
         squared, median = "mean squared error", "Laplace tokens: median output (lines: limit)"

@@ -14,7 +14,7 @@ from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import said
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import panel, points
+from attnlimit.reproduce.panels import across, panel
 from attnlimit.reproduce.thinned import Dense, dense
 from attnlimit.samplers import TopK
 
@@ -87,24 +87,26 @@ class HeldOut(Experiment):
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         names = [text.partition(":")[2] for text in curves["text"]]
-        place = np.arange(len(curves))
         ends = [-0.5, len(curves) - 0.5]
-        shown = curves.assign(place=place)
-        levels = [
-            Series(ends, [curves[name].mean()] * 2, "dotted", name, name)
-            for name in ("predicted", "promised")
+        shown = curves.assign(place=np.arange(len(curves)))
+        error = [
+            *(
+                Series([curves[name].mean()] * 2, ends, style, name, "plan")
+                for name, style in (("predicted", "line"), ("promised", "dashed"))
+            ),
+            across(shown, "measured", "plan"),
         ]
-        error = [*levels, points(shown, "place", "measured", "measured_stderr", "measured")]
         keys = [
-            points(shown, "place", "top-k", "", "top-k, same error"),
-            points(shown, "place", "keys", "", "plan"),
+            across(shown, "top-k, same error", "top-k", "top-k"),
+            across(shown, "plan", "plan", "keys"),
         ]
-        x = "other texts, in the table's order"
+        loss, read, listed = "KL of the next token, nats", "keys read by a query", "linear"
+        blank = [""] * len(names)
         panels = [
-            panel("Error on other texts", error, "KL of the next token, nats", x, x_scale="linear"),
-            panel("Keys for that error", keys, "keys read by a query", x, x_scale="linear"),
+            panel("Error on other texts", error, "", loss, y_scale=listed, names=names),
+            panel("Keys for that error", keys, "", read, y_scale=listed, names=blank),
         ]
-        caption = f"SmolLM2, {config['tokens']} tokens; {', '.join(names)}"
+        caption = f"SmolLM2, {config['tokens']} tokens of each text; lines: the plan's; points: run"
         return FigureSpec(self.title, panels, 2, caption)
 
 

@@ -11,12 +11,12 @@ from attnlimit.models.output.allocate import Choice, Sized, allocate, cheapest_c
 from attnlimit.models.output.heads import head_errors
 from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.models.spend.assign import sampler_table
-from attnlimit.picture import FigureSpec, Panel, Series
+from attnlimit.picture import FigureSpec, Panel
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.foretold import foretold
-from attnlimit.reproduce.panels import DRAWN, pair, panel
+from attnlimit.reproduce.panels import panel, rungs
 from attnlimit.reproduce.rows import groups
 from attnlimit.reproduce.rules import RULES, ByHead, look
 from attnlimit.reproduce.thinned import Dense, dense
@@ -101,24 +101,25 @@ class Baselines(Experiment):
         return found
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        least = curves[["measured", "predicted"]].bfill(axis=1)["measured"]
+        order = least.groupby(curves["scheme"]).mean().sort_values(ascending=False).index.tolist()
         panels: list[Panel] = []
         for text, part in groups(curves, "text"):
-            series: list[Series] = []
-            first = not panels  # whose legend serves all
-            for scheme, some in groups(part.sort_values("asked", kind="stable"), "scheme"):
-                label = scheme if first else None
-                if scheme == BEST:
-                    series.append(Series(some["keys"], some["predicted"], "dotted", label, scheme))
-                    continue
-                drawn = some["predicted"].notna().any()
-                line = some.assign(predicted=some["predicted" if drawn else "measured"])
-                series += pair(line, "keys", label, scheme, stderr="measured_stderr")
-            panels.append(panel(text, series, "KL of the next token, nats", "keys read by a query"))
+            first = not panels  # whose names and legend serve all
+            series = [
+                one
+                for asked, some in groups(part.sort_values("asked", kind="stable"), "asked")
+                for one in rungs(some, order, "scheme", f"{asked} keys" if first else None, asked)
+            ]
+            names = order if first else [""] * len(order)
+            x = "KL of the next token, nats"
+            panels.append(panel(text, series, "", x, y_scale="linear", names=names))
         caption = (
-            f"SmolLM2, {config['tokens']} tokens, all heads; {DRAWN}; rules that draw nothing are "
-            "joined; the yardstick is what no independent choice can beat"
+            f"SmolLM2, {config['tokens']} tokens, all heads, keys read by a query on average. "
+            "Points: measured. Lines: predicted, for rules that draw; the yardstick is what no "
+            "independent choice can beat and is not run"
         )
-        return FigureSpec(self.title, panels, 2, caption)
+        return FigureSpec(self.title, panels, 3, caption)
 
 
 def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> Planned:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
@@ -99,14 +99,10 @@ class Needle(Experiment):
         level = np.array([max(1e-3, means["kept"].min()), 1.0])
         found, chance = (
             [
-                Series(level, np.full(2, dense[what].iloc[0]), "dotted", DENSE, DENSE),
+                Series(level, np.full(2, dense[what].iloc[0]), "dotted", DENSE, REFERENCE),
                 *(
-                    one
+                    points(part, "kept", what, "", scheme)
                     for scheme, part in groups(means[means["scheme"] != DENSE], "scheme")
-                    for one in (
-                        Series(part["kept"], part[what], "line", scheme, scheme),
-                        points(part, "kept", what, "", group=scheme),
-                    )
                 ),
             ]
             for what in ("found", "chance")
@@ -115,7 +111,7 @@ class Needle(Experiment):
         known = known[(known["predicted"] > 0) & (known["measured"] > 0)]
         ends = np.array([known["predicted"].min() * 0.8, known["predicted"].max() * 1.2])
         both = [
-            Series(ends, ends, "dotted", "equal", "equal"),
+            Series(ends, ends, "dotted", "equal", REFERENCE),
             *(points(part, "predicted", label=scheme) for scheme, part in groups(known, "scheme")),
         ]
         x = "share of keys read or kept"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.picture import Panel, Series
-from attnlimit.reproduce.compare import COMPARED, OWN, is_beyond
+from attnlimit.picture import REFERENCE, Panel, Series
+from attnlimit.reproduce.compare import COMPARED, OWN, comparable, is_beyond
 from attnlimit.reproduce.rows import groups
 
 TOKENS = "number of tokens n"
@@ -78,9 +78,37 @@ def against(rows: pd.DataFrame, by: str, names: Mapping[Any, str]) -> list[Serie
     """Draw measurements against predictions, coloured by a column, and where they are equal."""
     ends = np.array([rows["measured"].min() * 0.9, rows["measured"].max() * 1.1])
     return [
-        Series(ends, ends, "dotted", "equal", "equal"),
-        *(points(part, "predicted", label=names[key]) for key, part in groups(rows, by)),
+        Series(ends, ends, "dotted", "equal", REFERENCE),
+        *(points(part, "predicted", label=names[key], group=key) for key, part in groups(rows, by)),
     ]
+
+
+def marks(
+    rows: pd.DataFrame, x: str, y: str, label: str | None, group: Any, *, width: float
+) -> Series:
+    """Draw predictions that no line joins: a short line across each, `width` long along x."""
+    ends = np.array([-0.5, 0.5, np.nan]) * width
+    places = (rows[x].to_numpy(float)[:, None] + ends).ravel()
+    return Series(places, np.repeat(rows[y].to_numpy(float), 3), "line", label, group)
+
+
+def rungs(
+    rows: pd.DataFrame, order: list[str], by: str, label: str | None, group: Any
+) -> list[Series]:
+    """Draw rows as a list from below: measurements as points, predictions as lines across."""
+    place = rows[by].map(order.index).to_numpy(float)
+    high = (place[:, None] + np.array([-0.36, 0.36, np.nan])).ravel()
+    told = np.repeat(rows["predicted"].to_numpy(float), 3)
+    return [Series(told, high, "line", None, group), across(rows.assign(place=place), label, group)]
+
+
+def across(rows: pd.DataFrame, label: str | None, group: Any, x: str = "measured") -> Series:
+    """Draw what was measured along x, at the rows' `place` in a list, with bars and rings."""
+    shown = rows[rows[x].notna()]
+    bars = shown.get(f"{x}_stderr")
+    far = comparable(shown) if x == "measured" else None
+    rings = None if far is None else is_beyond(far).reindex(shown.index, fill_value=False).tolist()
+    return Series(shown[x], shown["place"], "points", label, group, beyond=rings, x_error=bars)
 
 
 def panel(title: str, series: Iterable[Series], y: str, x: str = TOKENS, **options: Any) -> Panel:

@@ -22,7 +22,7 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import OWN, agreement, largest_z, said
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 from attnlimit.reproduce.panels import pairs, panel, points
@@ -133,9 +133,9 @@ class Temperatures(DrawnExperiment):
             H = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
             limit, law = f"limit n → ∞: {self.formula}", "predicted at these n"
             lines = (
-                Series(H, self.limit(H), "dotted", limit, "limit"),
-                Series(one["horizon"], one["slope_predicted"], "line", law, "predicted"),
-                points(one, "horizon", "slope", "slope_stderr", "measured"),
+                Series(H, self.limit(H), "dotted", limit, REFERENCE),
+                Series(one["horizon"], one["slope_predicted"], "line", law, "slope"),
+                points(one, "horizon", "slope", "slope_stderr", "measured", "slope"),
             )
             title = f"slope of the {statistic} error, n from {n[0]} to {n[-1]}"
             slopes.append(panel(title, lines, "rate β", "horizon H", y_scale="linear"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from scipy.spatial.distance import cdist
 
 from attnlimit.errors import MissingExtra
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.documents import capture_of, source
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel
@@ -36,7 +37,7 @@ class TokenCloud(Experiment):
         number = int(seed.generate_state(1)[0])
         flat = TSNE(perplexity=30, init="pca", random_state=number).fit_transform(keys)
         rank = np.random.default_rng(seed).permutation(len(keys))
-        gaps = np.linalg.norm(keys[:, None] - keys[None], axis=2)
+        gaps = cdist(keys, keys)
         nearest = {n: gaps[:, rank < n].min(axis=1).mean() for n in shard["n"]}
         cover = {f"cover_{n}": gap / gaps.mean() for n, gap in nearest.items()}
         frame = pd.DataFrame({"x": flat[:, 0], "y": flat[:, 1], "rank": rank})
@@ -62,7 +63,7 @@ class TokenCloud(Experiment):
             for n in config["n"]:
                 inside = part[part["rank"] < n]
                 series = (
-                    Series(part["x"], part["y"], "points", "all tokens", "all"),
+                    Series(part["x"], part["y"], "points", "all tokens", REFERENCE),
                     Series(inside["x"], inside["y"], "points", "subsample", "subsample"),
                 )
                 panels.append(panel(f"Layer {layer}, n = {n}", series, "", "", **LINEAR))

@@ -7,7 +7,7 @@ import pandas as pd
 
 from attnlimit.head import Head
 from attnlimit.montecarlo.supremum import supremum_errors
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import said
 from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
@@ -105,9 +105,9 @@ class Uniform(DrawnExperiment):
                 ]
             last = constants(here)
             multiples = (
-                Series(last["radius"], last["bound"], "dashed", "bound, 95 %", "bound"),
-                Series(last["radius"], last["constant"], "line", LAW, "law"),
-                points(last, "radius", "sup", label="measured"),
+                Series(last["radius"], last["bound"], "dashed", "bound, 95 %", REFERENCE),
+                Series(last["radius"], last["constant"], "line", LAW, "constant"),
+                points(last, "radius", "sup", label="measured", group="constant"),
             )
             title, y = (
                 f"{name}, d = {dim}: constants at n = {config['n'][-1]}",

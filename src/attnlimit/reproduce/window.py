@@ -82,7 +82,7 @@ class WindowAndRandom(EveryHead):
         for scheme, part in groups(curves[curves["horizon"] < 3], "scheme"):
             slopes = [rate(head) for _, head in groups(part, "layer", "head")]
             horizons = part.groupby(["layer", "head"], sort=False)["horizon"].first()
-            rates.append(Series(horizons, slopes, "points", NAMES[scheme], NAMES[scheme]))
+            rates.append(Series(horizons, slopes, "points", NAMES[scheme], scheme))
         n, shown_n = config["n"], config["shown_n"]
         title = f"Rate over n = {n[0]} to {n[-1]}, by head"
         typical = "Median over the heads (lines: law, points: measured)"

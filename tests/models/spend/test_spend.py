@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import BadInput  # noqa: E402
 from attnlimit.models import capture, spend, try_samplers  # noqa: E402
-from attnlimit.models.spend.downstream import classify, embed, retrieved  # noqa: E402
+from attnlimit.models.spend.downstream import classify, embed  # noqa: E402
 from attnlimit.samplers import (  # noqa: E402
     Iid,
     Keep,
@@ -146,19 +146,10 @@ def test_padding_changes_nothing(causal):
 
 
 @pytest.mark.slow
-def test_embeddings_find_their_article_and_classify(minilm):
-    from attnlimit.models.load.articles import wikipedia
-    from attnlimit.models.spend.downstream import article_halves
-
-    pytest.importorskip("gensim")
-    pairs = article_halves(minilm, wikipedia(), 48)[:20]
-    first, second = (embed(minilm, [pair[side] for pair in pairs]) for side in (0, 1))
-    dense = retrieved(first, second).mean()
-    assert dense > 0.7
-    thin = embed(minilm, [pair[0] for pair in pairs], Keep(TopK(8), sample=16))
-    assert retrieved(thin, second).mean() > dense - 0.2
-    poor = embed(minilm, [pair[0] for pair in pairs], Iid(2))
-    assert (poor * first).sum(1).mean() < (thin * first).sum(1).mean()
+def test_embeddings_are_close_and_classify(minilm):
+    texts = ["A kitten sleeps in the warm sun of the garden.", "The bank raised its rates again."]
+    dense, thin, poor = (embed(minilm, texts, one) for one in (None, Keep(TopK(4), 4), Iid(2)))
+    assert (poor * dense).sum(1).mean() < (thin * dense).sum(1).mean() < 1
     animals = ["cats and dogs are pets", "a kitten sleeps", "the puppy barks", "horses eat hay"]
     money = ["stocks fell on the market", "the bank raised rates", "bonds pay", "profits rose"]
     about = animals + money

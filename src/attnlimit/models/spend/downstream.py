@@ -1,4 +1,4 @@
-"""What does thinned attention cost a task? Retrieval and classification on pooled embeddings."""
+"""What does thinned attention cost a task? Embeddings, and a classifier of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 
 from attnlimit import checks
 from attnlimit.checks import Array
@@ -16,15 +15,14 @@ from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.encode import encode, unwrap
 from attnlimit.models.capture.interface import attention_as, precise
-from attnlimit.models.load.corpus import Corpus
+from attnlimit.models.spend.assign import Samplers
 from attnlimit.models.spend.spend import spend
-from attnlimit.samplers import Sampler
 
 
 def embed(
     model: Any,
     texts: Sequence[Any],
-    sampler: Sampler | None = None,
+    sampler: Samplers | None = None,
     *,
     seed: int = 0,
 ) -> Array:
@@ -50,29 +48,15 @@ def embed(
     return np.stack(rows)
 
 
-def article_halves(model: Any, corpus: Corpus, tokens: int) -> list[tuple[list[int], list[int]]]:
-    """Two passages of `tokens` tokens from each article that is long enough, as token ids."""
-    _, tokenizer = unwrap(model)
-    if tokenizer is None:
-        raise BadInput("This model came without a tokenizer; load one that has it.")
-    room = tokens - len(tokenizer("")["input_ids"])
-    pairs = []
-    for document in corpus:
-        ids = tokenizer(document.text, add_special_tokens=False, verbose=False)["input_ids"]
-        if len(ids) >= 2 * room:
-            first, second = ids[:room], ids[room : 2 * room]
-            pairs.append(tuple(tokenizer.build_inputs_with_special_tokens(p)
-                               if hasattr(tokenizer, "build_inputs_with_special_tokens") else p
-                               for p in (first, second)))  # fmt: skip
-    if len(pairs) < 2:
-        raise BadInput(f"Fewer than two documents have {2 * room} tokens; use shorter passages.")
-    return pairs
-
-
-def retrieved(queries: ArrayLike, targets: ArrayLike) -> np.ndarray:
-    """Whether each query's most similar target is its own, (m,) boolean."""
-    similarity = np.asarray(queries) @ np.asarray(targets).T
-    return np.asarray(similarity.argmax(axis=1) == np.arange(len(similarity)))
+def fit_classifier(embeddings: Array, labels: np.ndarray) -> Any:
+    """Logistic regression of labels on embeddings, as scikit-learn fits it."""
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError:
+        raise MissingExtra(
+            "The classifier needs scikit-learn: `pip install scikit-learn`."
+        ) from None
+    return LogisticRegression(max_iter=1000, C=10.0).fit(embeddings, labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,18 +81,12 @@ def classify(
     model: Any,
     texts: Sequence[str],
     labels: Sequence[Any],
-    sampler: Sampler,
+    sampler: Samplers,
     *,
     test_share: float = 0.4,
     seed: int = 0,
 ) -> Classification:
     """Logistic regression on embeddings of labelled text; only the test texts are thinned."""
-    try:
-        from sklearn.linear_model import LogisticRegression
-    except ImportError:
-        raise MissingExtra(
-            "The classifier needs scikit-learn: `pip install scikit-learn`."
-        ) from None
     if len(texts) != len(labels):
         raise BadInput(f"There are {len(texts)} texts and {len(labels)} labels; give one for each.")
     share = checks.probability(test_share, "test_share")
@@ -119,7 +97,7 @@ def classify(
     if len(test) < 1 or len(set(names[train])) < 2:
         raise BadInput("The labelled texts are too few: training needs two labels, testing a text.")
     known = embed(model, [texts[i] for i in train])
-    classifier = LogisticRegression(max_iter=1000, C=10.0).fit(known, names[train])
+    classifier = fit_classifier(known, names[train])
     held = [texts[i] for i in test]
     dense = classifier.predict(embed(model, held)) == names[test]
     correct = classifier.predict(embed(model, held, sampler, seed=seed)) == names[test]

@@ -1,18 +1,18 @@
 "use strict";
 // Pages of other runs: figures described in Python, drawn in this page's colours.
 const DASH = { line: "solid", dashed: "dash", dotted: "dot" };
-const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--soft", "--ink"];
-const shade = (k, count) => {
-  if (count <= COLOURS.length) return css(COLOURS[k]);
-  const stops = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
-  const place = (k / Math.max(count - 1, 1)) * (stops.length - 1.001);
-  const low = Math.floor(place);
-  return `rgb(${stops[low].map((v, j) => Math.round(v + (place - low) * (stops[low + 1][j] - v)))})`;
+const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--ink"];
+const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [229, 205, 45]];
+// A colour means the same in all panels of a figure; what is neither named nor on a scale is grey.
+const colourOf = (s) => {
+  if (s.slot !== null) return css(COLOURS[s.slot]);
+  if (s.shade === null) return css("--soft");
+  const place = s.shade * (STOPS.length - 1.001), low = Math.floor(place);
+  return `rgb(${STOPS[low].map((v, j) => Math.round(v + (place - low) * (STOPS[low + 1][j] - v)))})`;
 };
 function traces(panel) {
-  const groups = [...new Set(panel.series.map((s) => s.group))];
   return panel.series.map((s) => {
-    const colour = shade(groups.indexOf(s.group), groups.length);
+    const colour = colourOf(s);
     const shared = { name: plotText(s.label || ""), showlegend: Boolean(s.label), legendgroup: String(s.group) };
     if (s.style === "band") {
       return Object.assign(shared, { x: [...s.x, ...[...s.x].reverse()],
@@ -20,8 +20,8 @@ function traces(panel) {
         line: { width: 0 }, fillcolor: colour, opacity: 0.2 });
     }
     if (s.style === "points") {
-      const bars = s.error ? { array: s.error, color: colour, thickness: 1.2, width: 3 } : undefined;
-      return Object.assign(shared, { x: s.x, y: s.y, error_y: bars, mode: "markers",
+      const bars = (sizes) => (sizes ? { array: sizes, color: colour, thickness: 1.2, width: 3 } : undefined);
+      return Object.assign(shared, { x: s.x, y: s.y, error_y: bars(s.error), error_x: bars(s.x_error), mode: "markers",
         marker: { color: colour, size: s.beyond ? s.beyond.map((far) => (far ? 13 : 7)) : 7,
           symbol: s.beyond ? s.beyond.map((far) => (far ? "circle-open-dot" : "circle")) : "circle" } });
     }
@@ -37,9 +37,11 @@ function drawFigures() {
       return kind === "log" ? logAxis(plotText(title), values, extra) : axis(plotText(title), extra);
     };
     const all = (...keys) => panel.series.flatMap((s) => keys.flatMap((key) => s[key] || []));
+    const listed = panel.names && axis("", { tickmode: "array", tickvals: panel.names.map((_, i) => i),
+      ticktext: panel.names.map(plotText), range: [-0.6, panel.names.length - 0.4] });
     plot(`figure-${f}-${k}`, traces(panel),
       scale(panel.x_scale, panel.x_label, panel.x_limits, all("x")),
-      scale(panel.y_scale, panel.y_label, panel.y_limits, all("y", "lower", "upper")));
+      listed || scale(panel.y_scale, panel.y_label, panel.y_limits, all("y", "lower", "upper")));
   }));
 }
 drawFigures();

@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import log_ndtr
 
 from attnlimit.checks import Array
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import comparable, with_z
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel, points
@@ -87,11 +87,10 @@ class SeparableBags(Experiment):
             dots = _largest(every)
             # A step is not compared point by point.
             checks.append(points(dots.drop(columns="predicted"), "ratio", group=model))
-            checks.append(Series(dots["ratio"], dots["measured"], "dotted", None, model))
         panels = [panel("capacity", lines, "alpha* = n/d", "signal strength", x_scale="linear")]
         if checks:
             ends = min(config["ratios"]), 1.0, 1.0, max(config["ratios"])
-            step = Series(ends, [1.0, 1.0, 0.0, 0.0], "dashed", "limit", "limit")
+            step = Series(ends, [1.0, 1.0, 0.0, 0.0], "dashed", "limit", REFERENCE)
             title = f"linear programs at strength {', '.join(f'{s:g}' for s in config['checked'])}"
             axes = {"y": "separable fraction of draws", "x": "n over capacity", **LINEAR}
             panels.append(panel(title, [*checks, step], **axes))

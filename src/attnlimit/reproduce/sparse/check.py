@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel
 from attnlimit.reproduce.rows import where
@@ -82,8 +82,8 @@ class TheoryCheck(Experiment):
             series = (
                 Series(x, part["z_large"], "points", f"d = {config['dims'][1]}", "d", ones),
                 Series(x + 0.25, part["z_limit"], "points", "extrapolated in d", "limit", ones),
-                Series(ends, [0, 0], "line", None, "zero"),
-                *(Series(ends, [z, z], "dotted", None, "zero") for z in (3, -3)),
+                Series(ends, [0, 0], "dotted", None, REFERENCE),
+                *(Series(ends, [z, z], "dotted", None, REFERENCE) for z in (3, -3)),
             )
             y = "measured minus predicted, in standard errors"
             panels.append(panel(label, series, y, "setting", **LINEAR, y_limits=(-5, 5)))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel
 from attnlimit.reproduce.rows import groups, where
@@ -80,14 +80,16 @@ class WhoWins(Experiment):
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         won = winners(curves)
         lost = won["least_error"] > HOPELESS
-        named = (
-            won["winner"]
-            .map(lambda model: f"{NAMES[model]} wins")
-            .mask(lost, f"nobody (error above {HOPELESS:.0%})")
-        )
+        nobody = f"nobody (error above {HOPELESS:.0%})"
         series = [
-            Series(part["strength"], part["alpha"], "points", label, label)
-            for label, part in won.groupby(named)
+            Series(
+                part["strength"],
+                part["alpha"],
+                "points",
+                nobody if who == REFERENCE else f"{NAMES[who]} wins",
+                who,
+            )
+            for who, part in won.groupby(won["winner"].mask(lost, REFERENCE))
         ]
         lines = []
         alphas = sorted(config["alphas"])

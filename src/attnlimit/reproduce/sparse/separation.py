@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel
 from attnlimit.reproduce.rows import groups, where
@@ -69,9 +69,9 @@ class Separation(Experiment):
         full = (line("bayes"), line("attention", "dashed"), line("pooled"))
         zoom = (
             line("bayes"),
-            line("attention", "points"),
-            Series(lengths, edge, "dotted", "sqrt(2 log L)", "edge"),
-            Series(lengths, edge + margin, "dashed", law, "edge"),
+            line("attention", "dashed"),
+            Series(lengths, edge, "dotted", "sqrt(2 log L)", REFERENCE),
+            Series(lengths, edge + margin, "dashed", law, REFERENCE),
         )
         axes = {"x": X_LABEL, "y_scale": "linear"}
         return FigureSpec(
