@@ -154,7 +154,10 @@ class Eviction(Experiment):
         panels.append(
             panel(
                 "Second half of the prompt",
-                [Series(ends, ends, "dotted", "equal", REFERENCE), points(half, "predicted")],
+                [
+                    Series(ends, ends, "dotted", "equal", REFERENCE),
+                    *(points(one, "predicted", group=rule) for rule, one in groups(half, "rule")),
+                ],
                 "measured KL",
                 "predicted KL",
             )
@@ -163,7 +166,7 @@ class Eviction(Experiment):
             f"SmolLM2, prompts of {config['prompt']} tokens, KL over the {config['after']} after; "
             f"{config['draws']} draws"
         )
-        return FigureSpec(self.title, panels, 2, caption)
+        return FigureSpec(self.title, panels, 3, caption)
 
 
 def _remarks(name: str, means: pd.DataFrame, curves: pd.DataFrame) -> list[str]:
