@@ -8,7 +8,7 @@ import pandas as pd
 
 from attnlimit.models import output_errors
 from attnlimit.models.load.load import load_once
-from attnlimit.models.output.target import ANGLE_LIMIT
+from attnlimit.models.output.target import ANGLE_LIMIT, third_order
 from attnlimit.models.spend.assign import Samplers
 from attnlimit.picture import FigureSpec, Panel, Series
 from attnlimit.reproduce.answers import (
@@ -23,7 +23,7 @@ from attnlimit.reproduce.answers import (
     told,
 )
 from attnlimit.reproduce.asked import NOISE, Asked
-from attnlimit.reproduce.compare import plus_minus, with_z
+from attnlimit.reproduce.compare import OWN, plus_minus, with_z
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.lookup import lookup
 from attnlimit.reproduce.panels import panel, points
@@ -83,7 +83,8 @@ class Downstream(Asked):
                 gap = means["loss"] - means["predicted_loss"]
                 if len(gap) > 1:
                     rows.append((name, int(n), *means.mean(), gap.sem()))
-        return pd.DataFrame(rows, columns=["part", "n", "predicted", "measured", "stderr"])
+        found = pd.DataFrame(rows, columns=["part", "n", "predicted", "measured", "stderr"])
+        return found.assign(**{OWN: third_order(found["predicted"], ANGLE_LIMIT)})
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         drawn = curves[curves["way"] != NOISE]
