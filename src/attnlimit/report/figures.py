@@ -103,7 +103,7 @@ def _share_legend(figure: Figure, axes: Any, panels: int) -> None:
     if len(free):
         free[0].legend(handles.values(), handles, loc="center", **look)
     else:
-        figure.legend(handles.values(), handles, loc="outside center right", **look)
+        figure.legend(handles.values(), handles, loc="outside right center", **look)
 
 
 def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
