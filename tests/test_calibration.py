@@ -83,6 +83,9 @@ CASES = {
     "central limit": of_experiment(
         "clt", horizons=[0.6, 1.2], n=[30, 300], replicates=300, block=300
     ),
+    "critical temperature": of_experiment(
+        "critical-temperature", cases=[[5, [0.3, 3.0]]], n=[100], far=[1000], replicates=400
+    ),
     "signal known": of_experiment("sparse-oracle", strengths=[1.0, 3.0], draws=4000),
 }
 

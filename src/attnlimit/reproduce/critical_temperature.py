@@ -109,8 +109,12 @@ class CriticalTemperature(DrawnExperiment):
             for dim, part in groups(where(near, statistic=statistic), "dim"):
                 series = pairs(part, "n", "theta", lambda n: f"n = {n}")
                 for n, some in groups(part, "n"):
-                    for law, style in (("critical", "dashed"), ("adapted", "dotted")):
-                        series.append(Series(some["theta"], some[law], style, None, n))
+                    series.append(Series(some["theta"], some["adapted"], "dotted", None, n))
+                    if statistic == "error":
+                        series.append(Series(some["theta"], some["critical"], "dashed", None, n))
+                if statistic == "participation":  # which knows no n
+                    limit = some["theta"], some["critical"]
+                    series.append(Series(*limit, "dashed", "n → ∞", "n → ∞"))
                 limits = part["predicted"].min() / 2, part["predicted"].max() * 1.5
                 panels.append(panel(f"d = {dim}", series, name, "θ = β / β*", y_limits=limits))
         caption = (

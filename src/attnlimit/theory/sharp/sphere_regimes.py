@@ -61,7 +61,10 @@ class SphereRegimes(Result, Pictured):
         law: CriticalLaw = getattr(self, checks.one_of(name, LAWS, "name"))
         kappa = self.beta * self.radius
         along = (law.gap**2 + law.gap_variance) / kappa**2
-        return np.asarray(self.radius * np.sqrt(along + self.sides * law.across / kappa))
+        across = self.sides * law.across / kappa
+        if name == "adapted":  # a gap g that is not small is 2g - g^2 to the side, squared
+            across = across * np.maximum(1 - law.gap / (2 * kappa), 0.0)
+        return np.asarray(self.radius * np.sqrt(along + across))
 
     @property
     def regime(self) -> NDArray[np.str_]:
