@@ -70,8 +70,10 @@ def _static(spec: FigureSpec) -> Figure:
         figure = Figure(figsize=(width, HEIGHTS[columns] * rows + 0.6), layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False).ravel()
         colours, across = _colours(spec), width / columns
-        for axis, panel in zip(axes, spec.panels, strict=False):
+        for k, (axis, panel) in enumerate(zip(axes, spec.panels, strict=False)):
             _draw_panel(axis, panel, colours)
+            if k % columns and panel.names and panel.names == spec.panels[k - 1].names:
+                axis.tick_params(labelleft=False)  # those of its neighbour serve
             axis.set_title(textwrap.fill(panel.title, round(LETTERS * across)))
             axis.set_ylabel(textwrap.fill(panel.y_label, round(LETTERS * HEIGHTS[columns])))
         _share_legend(figure, axes, len(spec.panels))

@@ -101,10 +101,9 @@ class HeldOut(Experiment):
             across(shown, "plan", "plan", "keys"),
         ]
         loss, read, listed = "KL of the next token, nats", "keys read by a query", "linear"
-        blank = [""] * len(names)
         panels = [
             panel("Error on other texts", error, "", loss, y_scale=listed, names=names),
-            panel("Keys for that error", keys, "", read, y_scale=listed, names=blank),
+            panel("Keys for that error", keys, "", read, y_scale=listed, names=names),
         ]
         caption = f"SmolLM2, {config['tokens']} tokens of each text; lines: the plan's; points: run"
         return FigureSpec(self.title, panels, 2, caption)

@@ -105,15 +105,14 @@ class Baselines(Experiment):
         order = least.groupby(curves["scheme"]).mean().sort_values(ascending=False).index.tolist()
         panels: list[Panel] = []
         for text, part in groups(curves, "text"):
-            first = not panels  # whose names and legend serve all
+            first = not panels  # whose legend serves all
             series = [
                 one
                 for asked, some in groups(part.sort_values("asked", kind="stable"), "asked")
                 for one in rungs(some, order, "scheme", f"{asked} keys" if first else None, asked)
             ]
-            names = order if first else [""] * len(order)
             x = "KL of the next token, nats"
-            panels.append(panel(text, series, "", x, y_scale="linear", names=names))
+            panels.append(panel(text, series, "", x, y_scale="linear", names=order))
         caption = (
             f"SmolLM2, {config['tokens']} tokens, all heads, keys read by a query on average. "
             "Points: measured. Lines: predicted, for rules that draw; the yardstick is what no "

@@ -105,7 +105,7 @@ def rungs(
 def across(rows: pd.DataFrame, label: str | None, group: Any, x: str = "measured") -> Series:
     """Draw what was measured along x, at the rows' `place` in a list, with bars and rings."""
     shown = rows[rows[x].notna()]
-    bars = shown.get(f"{x}_stderr")
+    bars = shown.get("stderr" if x == "measured" and "stderr" in shown else f"{x}_stderr")
     far = comparable(shown) if x == "measured" else None
     rings = None if far is None else is_beyond(far).reindex(shown.index, fill_value=False).tolist()
     return Series(shown[x], shown["place"], "points", label, group, beyond=rings, x_error=bars)

@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from attnlimit.models import Capture
 from attnlimit.models.heads.temperature import head_temperature
-from attnlimit.picture import FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import agreement
 from attnlimit.reproduce.documents import EveryHead, both
 from attnlimit.reproduce.experiment import Config, Shard
@@ -72,7 +72,7 @@ class RowTemperature(EveryHead):
             for tells in ("ratio", "gaussian_ratio"):
                 shown = points(curves, tells, target, "none", "heads")
                 ends = curves[target].min(), curves[target].max()
-                one = Series([1.0, 1.0], ends, "dotted", "one", "one")
+                one = Series([1.0, 1.0], ends, "dotted", "one", REFERENCE)
                 title = f"{told[target]} against {TELLS[tells]}"
                 panels.append(panel(title, [one, shown], told[target], TELLS[tells] + ", median"))
         return FigureSpec(self.title, panels, 2, self.about(config))
