@@ -37,8 +37,8 @@ class Asked(Experiment):
         """Return the settings that such experiments share."""
         return source("minilm", "all", 128 if paper else 64) | {
             "articles": 97,
-            "passages": 60 if paper else 30,
-            "asked": 4 if paper else 2,
+            "passages": 60 if paper else 20,
+            "asked": 4 if paper else 1,
             "repeats": 3 if paper else 1,
             "labelled": "",
             "texts": 3000 if paper else 1000,

@@ -39,8 +39,8 @@ class Downstream(Asked):
 
     def config(self, paper: bool) -> Config:
         return self.task(paper) | {
-            "n": [1, 2, 4, 8, 16, 32, 64, 256, 1024],
-            "predicted": 96 if paper else 48,
+            "n": [1, 2, 4, 8, 16, 64, 256, 1024],
+            "predicted": 96 if paper else 24,
             "probes": 8 if paper else 4,
         }
 

@@ -44,7 +44,7 @@ class DownstreamByHorizon(Asked):
     title = "Retrieval with i.i.d. keys, by the horizon of the text and of the thinned heads"
 
     def config(self, paper: bool) -> Config:
-        return self.task(paper) | {"n": [1, 2, 4, 8, 16, 32], "predicted": 384 if paper else 192}
+        return self.task(paper) | {"n": [1, 2, 4, 8, 16, 32], "predicted": 384 if paper else 97}
 
     def ways(self, config: Config) -> dict[str, list[int]]:
         sizes: list[int] = config["n"]
