@@ -10,7 +10,7 @@ import pandas as pd
 from attnlimit.checks import Array
 from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.profile import score_deviations
-from attnlimit.picture import Panel, Series
+from attnlimit.picture import REFERENCE, Panel, Series
 from attnlimit.result import Pictured, Result
 from attnlimit.theory.sharp.gap_counting import critical_temperature
 
@@ -34,7 +34,7 @@ class HeadTemperatures(Result, Pictured):
         x, y = self.rows["ratio"], self.rows["effective_tokens"]
         series = [
             Series(x, y, "points", "heads", "heads"),
-            Series([1.0, 1.0], [1.0, y.max()], "dotted", "critical", "critical"),
+            Series([1.0, 1.0], [1.0, y.max()], "dotted", "critical", REFERENCE),
         ]
         return Panel("heads by gap counting", "β / β_c (median)", "effective keys", series)
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.picture import Panel, Series
+from attnlimit.picture import REFERENCE, Panel, Series
 from attnlimit.result import Pictured, Result, table
 
 
@@ -72,8 +72,8 @@ class RowTemperatures(Result, Pictured):
         lowest = self.ratio[shown].min(initial=0.5)
         series = [
             Series(self.ratio[shown], self.top[shown], "points", "rows", "rows"),
-            Series([lowest, 1.0], [1 / (1 + self.few)] * 2, "line", "at most", "at most"),
-            Series(above, _least_top(above, self.few), "dashed", "at least", "at least"),
+            Series([lowest, 1.0], [1 / (1 + self.few)] * 2, "line", "at most", REFERENCE),
+            Series(above, _least_top(above, self.few), "dashed", "at least", REFERENCE),
         ]
         return Panel("gap counting", "β / β_c", "largest weight", series, "log", "linear")
 

@@ -18,7 +18,7 @@ from scipy.special import betaincinv, betaln
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.picture import Panel, Series
+from attnlimit.picture import REFERENCE, Panel, Series
 from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.law.pointwise import integrate_score_law
 from attnlimit.theory.sharp.cooling import SHARP, cap_law
@@ -80,11 +80,12 @@ class SphereRegimes(Result, Pictured):
     def panel(self) -> Panel:
         """Participation against theta: exact at each n, and the critical law."""
         lines = [
-            Series(self.theta, self.participation[:, i], "dashed", f"n = {n}, exact", f"n = {n}")
+            Series(self.theta, self.participation[:, i], "line", f"n = {n}, exact", f"n = {n}")
             for i, n in enumerate(self.n)
         ]
-        limit = Series(self.theta, self.critical.participation[:, 0], "line", "n → ∞", "limit")
-        return Panel(self.headline(), "θ = β / β*", "participation E Σ p²", [limit, *lines])
+        limit = Series(self.theta, self.critical.participation[:, 0], "dashed", "n → ∞", REFERENCE)
+        title = f"local exponent {self.critical.exponent.flat[0]:g}"
+        return Panel(title, "θ = β / β*", "participation E Σ p²", [*lines, limit])
 
     def to_frame(self) -> pd.DataFrame:
         """One row for each theta and n."""
