@@ -10,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.foretold import foretold
 from attnlimit.reproduce.haystack import haystack
 from attnlimit.reproduce.panels import panel, points
 from attnlimit.reproduce.retrieval import DENSE, look_dropped, look_sampled
@@ -61,6 +63,9 @@ class Needle(Experiment):
         look = look_dropped if shard["drops"] else look_sampled
         rows = pd.DataFrame(look(shard, hidden, int(seed.generate_state(1)[0])))
         return rows.assign(text=shard["text"], depth=shard["depth"])
+
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return foretold(curves, KL_LIMIT, config["draws"], stderr="stderr")
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = []

@@ -47,7 +47,7 @@ def look_sampled(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str
     )
     with torch.no_grad():
         dense = target.read(run(model.model, encoded))
-        yield _row(DENSE, "", 1.0, [(0.0, hidden.found(dense))], 0.0)
+        yield _row(DENSE, "", 1.0, [(0.0, hidden.found(dense))], (0.0, 0.0))
         for way, samplers in ways.items():
             name, seen, kept = " ".join(way), [], 0.0
             for draw in range(shard["draws"] if guess[name].variance > 0 else 1):
@@ -55,7 +55,7 @@ def look_sampled(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str
                     logs = target.read(run(model.model, encoded))
                 kept = spent.mean_keys / spent.mean_visible
                 seen.append((target.distance(dense, logs), hidden.found(logs)))
-            yield _row(*way, kept, seen, guess[name].value)
+            yield _row(*way, kept, seen, (guess[name].value, guess[name].stderr))
 
 
 def look_dropped(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str, Any]]:
@@ -81,12 +81,16 @@ def look_dropped(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str
         seen[name].append((target.distance(dense, answer), hidden.found(answer)))
     for name, results in seen.items():
         scheme, _, keep = name.partition("|")
-        value = guess[name].kl if name in guess else np.nan
-        yield _row(scheme, f"{float(keep):.0%}", float(keep), results, value)
+        foretold = (guess[name].kl, guess[name].stderr) if name in guess else (np.nan, np.nan)
+        yield _row(scheme, f"{float(keep):.0%}", float(keep), results, foretold)
 
 
 def _row(
-    scheme: str, size: str, kept: float, seen: list[tuple[float, dict[str, float]]], guess: float
+    scheme: str,
+    size: str,
+    kept: float,
+    seen: list[tuple[float, dict[str, float]]],
+    foretold: tuple[float, float],
 ) -> dict[str, Any]:
     """Means over draws."""
     distances = [distance for distance, _ in seen]
@@ -95,7 +99,8 @@ def _row(
         "scheme": scheme,
         "size": size,
         "kept": kept,
-        "predicted": guess,
+        "predicted": foretold[0],
+        "predicted_stderr": foretold[1],
         "measured": float(np.mean(distances)),
         "stderr": float(np.std(distances, ddof=1) / len(seen) ** 0.5) if several else np.nan,
         **{name: float(np.mean([found[name] for _, found in seen])) for name in seen[0][1]},
