@@ -35,7 +35,7 @@ class Downstream(Asked):
     """Three ways to choose n keys, all layers thinned, and their error predicted end to end."""
 
     name = "downstream"
-    title = "Retrieval with thinned attention: accuracy against the keys that each query sees"
+    title = "A task with thinned attention: accuracy against the keys that each query sees"
 
     def config(self, paper: bool) -> Config:
         return self.task(paper) | {
@@ -63,7 +63,7 @@ class Downstream(Asked):
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         means = means_of(_parts(curves))
-        z = with_z(self.compared(config, curves))[["part", "n", "z"]]
+        z = with_z(_trusted(curves))[["part", "n", "z"]]
         return (
             told(means)
             .assign(
@@ -74,22 +74,15 @@ class Downstream(Asked):
             .rename(columns={"part": "scheme"})
         )
 
-    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Errors of the texts whose prediction is trusted, and how sure their distance is."""
-        rows = []
-        for name, some in _parts(curves[curves["trusted"] == 1]):
-            for n, part in groups(some, "n"):
-                means = part.groupby("document")[["predicted_loss", "loss"]].mean()
-                gap = means["loss"] - means["predicted_loss"]
-                if len(gap) > 1:
-                    rows.append((name, int(n), *means.mean(), gap.sem()))
-        found = pd.DataFrame(rows, columns=["part", "n", "predicted", "measured", "stderr"])
-        return found.assign(**{OWN: third_order(found["predicted"], ANGLE_LIMIT)})
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """Errors of the texts whose prediction is trusted; nothing where none is."""
+        found = _trusted(curves)
+        return None if found.empty else found
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         drawn = curves[curves["way"] != NOISE]
         said = [
-            f"With all keys {plus_minus(*dense_of(drawn, key))} of them {QUESTIONS[key]}."
+            f"With all keys the share that {QUESTIONS[key]} is {plus_minus(*dense_of(drawn, key))}."
             for key in asked_of(curves)
         ]
         return [
@@ -116,6 +109,19 @@ class Downstream(Asked):
             "noise of no preferred direction would do to the embeddings"
         )
         return FigureSpec(self.title, panels, 3 if len(panels) > 3 else 2, caption)
+
+
+def _trusted(curves: pd.DataFrame) -> pd.DataFrame:
+    """Errors of the texts whose prediction is trusted, and how sure their distance is."""
+    rows = []
+    for name, some in _parts(curves[curves["trusted"] == 1]):
+        for n, part in groups(some, "n"):
+            means = part.groupby("document")[["predicted_loss", "loss"]].mean()
+            gap = means["loss"] - means["predicted_loss"]
+            if len(gap) > 1:
+                rows.append((name, int(n), *means.mean(), gap.sem()))
+    found = pd.DataFrame(rows, columns=["part", "n", "predicted", "measured", "stderr"])
+    return found.assign(**{OWN: third_order(found["predicted"], ANGLE_LIMIT)})
 
 
 def _errors(means: pd.DataFrame) -> Panel:
