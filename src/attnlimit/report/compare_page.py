@@ -23,6 +23,8 @@ def compare_runs(shown: tuple[Shown, Shown], names: Pair) -> str:
     labels = names
     if all("model" in config and "text" in config for config in configs):
         labels = _labels([(config["model"], config["text"]) for config in configs], names)
+    if labels[0] == labels[1]:  # the same folder name at two places
+        labels = f"{labels[0]} (first)", f"{labels[1]} (second)"
     numbers = [(label, one.table) for label, one in zip(labels, shown, strict=True)]
     changed = difference(shown[0].table, shown[1].table, labels)
     if changed is not None:
