@@ -1,9 +1,10 @@
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import numpy as np
 import pytest
 
 import attnlimit as al
+from attnlimit.curve import Diagnostics
 
 
 def curve(statistic="mean", **options):
@@ -43,3 +44,20 @@ def test_a_curve_and_its_diagnostics_cannot_be_changed():
         found.diagnostics.horizon = 2.0
     with pytest.raises(FrozenInstanceError):
         found.diagnostics = None
+
+
+@pytest.mark.parametrize(("replicates", "sigma"), [(20, 0.1), (50, 1.0)])
+def test_intervals_hold_the_truth_of_skewed_draws(replicates, sigma):
+    """Of log-normal draws: 95 % intervals, where 1.96 errors each way hold too few of them."""
+    draws = np.random.default_rng(0).lognormal(sigma=sigma, size=(2000, replicates))
+    truth = np.exp(sigma**2 / 2)
+    stderr = draws.std(axis=1, ddof=1) / np.sqrt(replicates)
+    around = draws - draws.mean(axis=1, keepdims=True)
+    skewness = (around**3).mean(axis=1) / draws.std(axis=1) ** 3
+    n = np.arange(2, 2002)
+    found = al.Curve("mean", n, draws.mean(axis=1), stderr, "monte carlo", replicates=replicates)
+    low, high = replace(found, diagnostics=Diagnostics(skewness=skewness)).interval()
+    assert 0.925 < ((low <= truth) & (truth <= high)).mean() < 0.97
+    plain_low, plain_high = found.interval()
+    np.testing.assert_allclose(plain_high - found.value, found.value - plain_low)
+    assert (high - found.value).mean() > (found.value - low).mean()

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.special import ndtri, stdtrit
 
+from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
@@ -26,6 +28,14 @@ def local_rate(n: NDArray[np.int64], root: Array) -> Array:
     return np.asarray(-np.gradient(np.log(root), np.log(n.astype(np.float64)), axis=-1))
 
 
+def _unbent(quantile: float, slant: Array) -> Array:
+    """Inverse of Hall's cubic t + s t^2/3 + s^2 t^3/27 + s/6, s the skewness over sqrt(draws)."""
+    straight = np.abs(slant) < 1e-6
+    safe = np.where(straight, 1.0, slant)
+    found = 3 * (np.cbrt(1 + safe * (quantile - safe / 6)) - 1) / safe
+    return np.where(straight, quantile, found)
+
+
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
     """Where a curve comes from and how far to trust it; None where that does not apply."""
@@ -38,6 +48,7 @@ class Diagnostics:
     reliable: NDArray[np.bool_] | None = None  # where a first-order expansion holds, at each n
     variance_reduction: Array | None = None  # by control variates, at each n
     largest_share: Array | None = None  # of the variance, that one draw carries, at each n
+    skewness: Array | None = None  # of single draws, at each n
     bias: Array | None = None  # E Gamma_n - Gamma, (len(n), d_v) or (len(n), queries, d_v)
     bias_stderr: Array | None = None
 
@@ -85,6 +96,26 @@ class Curve(Result, Pictured):
             return self.numerical_error
         nothing = np.zeros_like(self.value)
         return np.divide(self.numerical_error, 2 * self.root, out=nothing, where=self.root > 0)
+
+    def interval(self, level: float = 0.95) -> tuple[Array, Array]:
+        """Ends, at each n, of an interval that holds the true value with this probability.
+
+        Draws of squared errors are skewed: a sample that has missed the rare large ones is too low
+        and thinks itself precise. Hall's cubic of the studentised mean puts that right to order
+        1/replicates, so that the upper end is farther from the value than the lower. Theory's
+        interval is its `numerical_error`, taken as a deviation.
+        """
+        tail = (1 - checks.probability(level, "level")) / 2
+        if self.replicates is None:
+            error = 0.0 if self.numerical_error is None else self.numerical_error
+            reach = float(ndtri(1 - tail)) * np.hypot(self.stderr, error)
+            return self.value - reach, self.value + reach
+        quantile = float(stdtrit(self.replicates - 1, 1 - tail))
+        skewness = self.diagnostics.skewness
+        bent = np.zeros_like(self.value) if skewness is None else skewness
+        slant = bent / np.sqrt(self.replicates)
+        low, high = (self.value - self.stderr * _unbent(q, slant) for q in (quantile, -quantile))
+        return low, high
 
     @property
     def local_rate(self) -> Array:

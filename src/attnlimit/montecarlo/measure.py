@@ -115,8 +115,9 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
     Returns
     -------
     Curve
-        With standard errors and their joint covariance over n. `diagnostics` has the
-        variance reduction of the controls and the share of the variance of the largest draw.
+        With standard errors and their joint covariance over n, and `interval` for a level.
+        `diagnostics` has the variance reduction of the controls, the share of the variance of the
+        largest draw and the skewness of the draws.
 
     Raises
     ------
@@ -211,7 +212,11 @@ def samples_curve(samples: Samples, *notes: str, control: bool = True) -> Curve:
         covariance=summary.covariance,
         replicates=len(values),
         notes=notes,
-        diagnostics=Diagnostics(variance_reduction=summary.variance_reduction, largest_share=share),
+        diagnostics=Diagnostics(
+            variance_reduction=summary.variance_reduction,
+            largest_share=share,
+            skewness=summary.skewness,
+        ),
     )
 
 

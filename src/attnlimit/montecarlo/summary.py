@@ -26,6 +26,7 @@ class Summary:
     value: Array
     covariance: Array
     variance_reduction: Array
+    skewness: Array  # of what single draws answer for
 
     @property
     def stderr(self) -> Array:
@@ -59,7 +60,15 @@ def summarise(samples: Samples, *, control: bool = True) -> Summary:
     covariance = residuals.T @ residuals / (replicates * (replicates - 1))
     before, after = samples.values.var(axis=0, ddof=1), np.diag(covariance) * replicates
     reduction = np.divide(before, after, out=np.ones(sizes), where=after > 0)
-    return Summary(left.mean(axis=0), covariance, reduction)
+    return Summary(left.mean(axis=0), covariance, reduction, skewness(answered))
+
+
+def skewness(draws: Array) -> Array:
+    """Third standardised moment along the first axis; zero where nothing varies."""
+    around = draws - draws.mean(axis=0)
+    spread = np.sqrt((around**2).mean(axis=0))
+    third = (around**3).mean(axis=0)
+    return np.divide(third, spread**3, out=np.zeros_like(third), where=spread > 0)
 
 
 def _fit(samples: Samples, k: int, fitted: Mask, affordable: int) -> tuple[Array, Array, Array]:

@@ -17,6 +17,7 @@ from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.delta import first_order, head_expansion, is_reliable
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
+from attnlimit.montecarlo.summary import skewness
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
 from attnlimit.samplers.drawn import Drawn
@@ -127,7 +128,8 @@ def measure_capture(
     variance = errors.var(axis=1, ddof=1) / draws  # each n has draws of its own
     curve = _curve(captured, statistic, places, errors.mean(axis=1), "monte carlo", notes)
     spread = {"stderr": np.sqrt(variance), "covariance": np.diag(variance)}
-    return replace(curve, replicates=draws, **spread)
+    bent = replace(curve.diagnostics, skewness=skewness(errors.T))
+    return replace(curve, replicates=draws, diagnostics=bent, **spread)
 
 
 def _sized(

@@ -19,6 +19,10 @@ from attnlimit.theory.pairs.finite.moving import MovingCentre
 from attnlimit.theory.pairs.finite.sample import sampled_mean
 from attnlimit.theory.pairs.finite.tokens import Population
 
+_UNSEEN = 0.3
+"""Share of the drawn part that counts as error: rare pairs carry much of it, and a draw that has
+missed them does not know (docs/theory/moments.md, section 4)."""
+
 
 @dataclass(frozen=True, eq=False)
 class FiniteCovariance:
@@ -31,7 +35,7 @@ class FiniteCovariance:
 
 
 def finite_covariance_error(
-    scores: Array, values: Array, n: NDArray[np.int64], picks: int = 48
+    scores: Array, values: Array, n: NDArray[np.int64], picks: int = 96
 ) -> FiniteCovariance:
     """For tokens with scores (N, N) and values (N, d_v), all equally likely; n increasing."""
     size = len(values)
@@ -56,21 +60,25 @@ def _at(
     singles = [moving.single(i) for i in range(size)]
     fourth = np.mean([single[0] for single in singles])
     second = np.mean([single[1] for single in singles], axis=0)
-    stand_ins = _stand_ins(means, h, parts, n)
-    left, right = np.triu_indices(size)  # one token drawn twice included
+    stand_ins, alike = _stand_ins(means, h, parts, n)
+    twice = np.mean([moving.single(i, copies=2)[0] for i in range(size)])  # one token drawn twice
+    left, right = np.triu_indices(size, 1)
     precision = PAIRS if len(left) <= picks else SAMPLED
 
     def beyond(index: int) -> Array:
         i, j = int(left[index]), int(right[index])
-        exact = moving.pair(i, j, precision) if i < j else moving.single(i, copies=2)[0]
-        return np.array([exact - stand_ins[i, j]])
+        return np.array([moving.pair(i, j, precision) - stand_ins[i, j]])
 
-    weight = np.where(left < right, 2.0, 1.0) / size**2
-    drawn, noise = sampled_mean(beyond, stand_ins[left, right], weight, picks)
-    known = float(stand_ins.mean() + drawn[0])
+    # A query's own higher orders are known; two share them by the square of their correlation.
+    higher = np.sqrt(np.maximum([single[0] for single in singles] - np.diag(stand_ins), 0.0))
+    guess = (np.outer(higher, higher) * alike**2)[left, right]
+    drawn, noise = sampled_mean(beyond, guess, np.full(len(left), 2 / size**2), picks)
+    known = float(stand_ins.mean() + drawn[0] + (twice - np.diag(stand_ins).mean()) / size)
     value = float(fourth / n + (1 - 1 / n) * known + ((limit - 2 * second) * limit).sum())
     rest = _rest(parts, second - limit, mean_error, n)
-    return value + rest, float(np.hypot((1 - 1 / n) * noise[0], rest)), rest
+    unseen = _UNSEEN * float(drawn[0]) if noise[0] > 0 else 0.0
+    error = np.linalg.norm([(1 - 1 / n) * noise[0], (1 - 1 / n) * unseen, rest])
+    return value + rest, float(error), rest
 
 
 def _rest(parts: Array, bias: Array, mean_error: float, n: int) -> float:
@@ -92,8 +100,11 @@ def _responses(population: Population, n: int) -> tuple[Array, Array]:
     return np.array(means), np.array(h)
 
 
-def _stand_ins(means: Array, h: Array, parts: Array, n: int) -> Array:
-    """E ((Gamma_i - m - a).(Gamma_j - m - a))^2 as if outputs were sums over keys, (N, N)."""
+def _stand_ins(means: Array, h: Array, parts: Array, n: int) -> tuple[Array, Array]:
+    """E ((Gamma_i - m - a).(Gamma_j - m - a))^2 as if outputs were sums over keys, (N, N).
+
+    And the correlation of two queries' responses.
+    """
     keys, size, centre = n - 2, len(means), parts.mean(axis=0)
     h = h - (parts - centre)
     covs = np.einsum("ika,ikb->iab", h, h, optimize=True) / size
@@ -111,4 +122,5 @@ def _stand_ins(means: Array, h: Array, parts: Array, n: int) -> Array:
         across = (h @ mine[:, :, None])[..., 0] * (theirs @ h[i].T)
         once += 2 * across.mean(axis=1) + 2 * along * shared[i]
         found[i] += along**2 + keys * once
-    return np.asarray(found)
+    lengths = np.sqrt(np.maximum(np.diag(shared), 1e-300))
+    return np.asarray(found), shared / np.outer(lengths, lengths)
