@@ -61,7 +61,8 @@ def _at(
     fourth = np.mean([single[0] for single in singles])
     second = np.mean([single[1] for single in singles], axis=0)
     stand_ins, alike = _stand_ins(means, h, parts, n)
-    twice = np.mean([moving.single(i, copies=2)[0] for i in range(size)])  # one token drawn twice
+    twice = np.array([moving.single(i, copies=2)[0] for i in range(size)])  # a token drawn twice
+    alone = np.diag(stand_ins)
     left, right = np.triu_indices(size, 1)
     precision = PAIRS if len(left) <= picks else SAMPLED
 
@@ -70,10 +71,10 @@ def _at(
         return np.array([moving.pair(i, j, precision) - stand_ins[i, j]])
 
     # A query's own higher orders are known; two share them by the square of their correlation.
-    higher = np.sqrt(np.maximum([single[0] for single in singles] - np.diag(stand_ins), 0.0))
+    higher = np.sqrt(np.abs(twice - alone))
     guess = (np.outer(higher, higher) * alike**2)[left, right]
     drawn, noise = sampled_mean(beyond, guess, np.full(len(left), 2 / size**2), picks)
-    known = float(stand_ins.mean() + drawn[0] + (twice - np.diag(stand_ins).mean()) / size)
+    known = float(stand_ins.mean() + drawn[0] + (twice - alone).mean() / size)
     value = float(fourth / n + (1 - 1 / n) * known + ((limit - 2 * second) * limit).sum())
     rest = _rest(parts, second - limit, mean_error, n)
     unseen = _UNSEEN * float(drawn[0]) if noise[0] > 0 else 0.0
