@@ -136,7 +136,7 @@ def test_what_cannot_be_predicted_is_refused(cap):
         ({"statistic": "mean"}, "Give n"),
         ({"statistic": "mean", "n": [8], "layer": 6}, "no layer 6"),
         ({"statistic": "mean", "n": [8], "head": -13}, "no head -13"),
-        ({"statistic": "mean", "n": [8], "sampler": WithoutReplacement()}, "no exact law"),
+        ({"statistic": "covariance", "n": [8], "sampler": WithoutReplacement()}, "for Iid"),
         ({"statistic": "mean", "sampler": TopK(3), "method": "delta"}, "delta method"),
         ({"statistic": "mean", "sampler": "all"}, "not a sampler"),
         ({"statistic": "mean", "n": [8], "method": "guess"}, "method"),
