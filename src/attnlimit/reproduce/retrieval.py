@@ -12,7 +12,8 @@ import torch
 from attnlimit.models import Evict, eviction_errors, output_errors, spend
 from attnlimit.models.capture.encode import encode
 from attnlimit.models.load.load import load_once
-from attnlimit.models.output.plan import plan_targets
+from attnlimit.models.output.ground import ground_of
+from attnlimit.models.output.plan import plan_on
 from attnlimit.models.output.planned import OutputPlan
 from attnlimit.models.output.target import NextToken
 from attnlimit.models.spend.evict.try_evict import read_on
@@ -119,4 +120,5 @@ def _plans(
 ) -> list[OutputPlan]:
     """Plans by head, on a text that has no needle."""
     ids = passage(model, text, tokens)
-    return plan_targets(load_once(model), [ids], "kl", kl, per="head", probes=probes, seed=seed)
+    ground = ground_of(load_once(model), [ids], "kl", probes=probes, seed=seed)
+    return plan_on(ground, "kl", kl, per="head")

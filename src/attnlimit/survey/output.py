@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.models import OutputPlan, Trial, output_errors, try_samplers
-from attnlimit.models.output.ground import CapturesAlone, Ground
-from attnlimit.models.output.plan import plan_on, plan_targets
+from attnlimit.models.output.ground import CapturesAlone, Ground, ground_of
+from attnlimit.models.output.plan import plan_on
 from attnlimit.samplers import (
     Keep,
     Sampler,
@@ -113,8 +113,8 @@ def plans_for(
         known = ground or CapturesAlone(question.captures(), goal.output)
         return plan_on(known, goal.output, targets, **how)
     texts = [list(one.ids) for one in question.passages]
-    how |= {"probes": goal.probes, "seed": seed}
-    return plan_targets(question.loaded(), texts, goal.output, targets, **how)
+    known = ground_of(question.loaded(), texts, goal.output, probes=goal.probes, seed=seed)
+    return plan_on(known, goal.output, targets, **how)
 
 
 def survey_plans(

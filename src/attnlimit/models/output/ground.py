@@ -180,7 +180,13 @@ class CapturesAlone(Ground):
 
 
 def ground_of(
-    model: Any, texts: Any, output: str, probes: int | None, seed: int | None, truncate: bool
+    model: Any,
+    texts: Any,
+    output: str,
+    *,
+    probes: int | None = None,
+    seed: int | None = None,
+    truncate: bool = False,
 ) -> Ground:
     """Return what a plan is made on, from what its maker was given."""
     count = None if probes is None else checks.count(probes, "probes", smallest=2)

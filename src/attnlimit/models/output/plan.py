@@ -81,42 +81,9 @@ def plan_output(
         target is met on it alone.
     """
     output, allowed = distance_allowed(kl, perplexity, cosine)
-    return plan_targets(
-        model,
-        texts,
-        output,
-        [allowed],
-        scheme=scheme,
-        per=per,
-        cost=cost,
-        probes=probes,
-        margin=margin,
-        seed=seed,
-        truncate=truncate,
-        sensitive=[allowed],
-    )[0]
-
-
-def plan_targets(
-    model: Any,
-    texts: Any,
-    output: str,
-    allowed: Sequence[float],
-    *,
-    scheme: str | Sampler = "threshold",
-    per: str = "model",
-    cost: str = "read",
-    probes: int | None = None,
-    margin: float | None = None,
-    seed: int | None = None,
-    truncate: bool = False,
-    sensitive: Sequence[float] = (),
-    progress: Callable[[int, int], None] | None = None,
-) -> list[OutputPlan]:
-    """Plan for several targets from the same probes; see `plan_output` and `plan_on`."""
-    ground = ground_of(model, texts, output, probes, seed, truncate)
+    ground = ground_of(model, texts, output, probes=probes, seed=seed, truncate=truncate)
     how: dict[str, Any] = {"scheme": scheme, "per": per, "cost": cost, "margin": margin}
-    return plan_on(ground, output, allowed, **how, sensitive=sensitive, progress=progress)
+    return plan_on(ground, output, [allowed], sensitive=[allowed], **how)[0]
 
 
 def plan_on(
