@@ -44,10 +44,10 @@ docs: $(SITE_TOOLS)
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	ATTNLIMIT_SITE=docs/_build/html $(BIN)/python -m pytest -q tests/browser/test_site.py
 
-# Every experiment at its default size (hours; resumed where it stopped), and docs/evidence.md from the runs.
+# Every run that a page shows (hours; resumed where it stopped), and all tables of README and docs from the runs.
 evidence: $(INSTALLED)
-	for name in $$($(BIN)/python -c "from attnlimit.reproduce import EXPERIMENTS; print(*EXPERIMENTS)"); do \
-		$(BIN)/attnlimit reproduce $$name --out runs/evidence || exit 1; done
+	$(BIN)/python docs/make_evidence.py --commands | while read -r asked; do \
+		eval "$(BIN)/attnlimit reproduce $$asked --out runs/evidence" < /dev/null || exit 1; done
 	$(BIN)/python docs/make_evidence.py runs/evidence
 
 demo: $(INSTALLED)

@@ -1,0 +1,97 @@
+"""How does a table get into a page? Between two comments that name the function that makes it.
+
+A page says `<!-- table: NAME -->`, later `<!-- end -->`; or in a line `<!-- value: NAME -->`,
+`<!-- end -->`. What stands between them is replaced by what the function of that name makes of the
+run that it asks for; where there is no such run it stays.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from evidence.runs import Runs
+
+BLOCK = re.compile(
+    r"<!-- (?P<kind>table|value): (?P<name>[\w-]+) -->(?P<body>.*?)<!-- end -->", re.S
+)
+WIDTH = 116
+EVERY = "every run"
+"""In place of a command: the function takes all runs that there are."""
+
+
+@dataclass(frozen=True)
+class Maker:
+    """A function that makes a block of the runs of some commands, or of none."""
+
+    kind: str
+    make: Callable[..., Any]
+    commands: tuple[str, ...]
+
+    def missing(self, runs: Runs) -> list[str]:
+        """Commands whose run is not there."""
+        return [one for one in self.commands if one not in runs and one != EVERY]
+
+    def text(self, runs: Runs) -> str:
+        """What stands between the two comments."""
+        if self.commands == (EVERY,):
+            return f"\n{markdown(self.make(runs))}\n\n"
+        given = [runs[one] for one in self.commands]
+        found = self.make(*given)
+        if self.kind == "value":
+            return str(found)
+        said = [markdown(found), *(wrapped(one.source) for one in given)]
+        return "\n" + "\n\n".join(said) + "\n"
+
+
+MAKERS: dict[str, Maker] = {}
+
+
+def table(*commands: str) -> Callable[[Callable[..., pd.DataFrame]], Callable[..., pd.DataFrame]]:
+    """Make the table named like the function, of the runs of these commands."""
+    return _listed("table", commands)
+
+
+def value(*commands: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
+    """Make the words named like the function, of the runs of these commands."""
+    return _listed("value", commands)
+
+
+def _listed(
+    kind: str, commands: tuple[str, ...]
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def keep(make: Callable[..., Any]) -> Callable[..., Any]:
+        MAKERS[make.__name__.replace("_", "-")] = Maker(kind, make, commands)
+        return make
+
+    return keep
+
+
+def rewritten(page: str, runs: Runs) -> tuple[str, list[str]]:
+    """Return a page with its blocks made anew, and what those that stay as they are wait for."""
+    stayed: list[str] = []
+
+    def renewed(block: re.Match[str]) -> str:
+        maker = MAKERS[block["name"]]
+        if missing := maker.missing(runs):
+            stayed.append(f"{block['name']} waits for {', '.join(missing)}")
+            return block[0]
+        return f"<!-- {maker.kind}: {block['name']} -->{maker.text(runs)}<!-- end -->"
+
+    return BLOCK.sub(renewed, page), stayed
+
+
+def markdown(frame: pd.DataFrame) -> str:
+    """Write a table; its cells are text already, or whole numbers."""
+    rows = [list(frame.columns), ["---"] * frame.shape[1], *frame.to_numpy(object).tolist()]
+    return "\n".join(f"| {' | '.join(str(cell).strip() for cell in row)} |" for row in rows)
+
+
+def wrapped(sentence: str) -> str:
+    """Break a line where it is too long."""
+    return textwrap.fill(sentence, WIDTH, break_on_hyphens=False, break_long_words=False)

@@ -1,0 +1,89 @@
+"""Which runs are there? Finished run folders, by the command that made them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from attnlimit.reproduce import Result, load
+from attnlimit.reproduce.registry import EXPERIMENTS
+from attnlimit.runs import RunFolder
+
+COMMAND = "attnlimit reproduce "
+SEED = " --seed 0"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run of an experiment of the package."""
+
+    folder: RunFolder
+
+    @cached_property
+    def record(self) -> dict[str, Any]:
+        """What was run: experiment, settings, version, time."""
+        return self.folder.record()
+
+    @cached_property
+    def result(self) -> Result:
+        """Its curves, table and remarks."""
+        experiment = load(self.record["experiment"])
+        return Result(experiment, self.record["config"], self.folder.table())
+
+    @property
+    def name(self) -> str:
+        """The experiment's name."""
+        return self.result.experiment.name
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """All settings."""
+        return dict(self.record["config"])
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """Its rows, with the errors by which they are compared."""
+        return self.result.weighed
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """What the command prints."""
+        return self.result.table
+
+    @cached_property
+    def asked(self) -> str:
+        """The command after `attnlimit reproduce`; seed 0 is not said."""
+        return self.result.command.removeprefix(COMMAND).removesuffix(SEED)
+
+    @cached_property
+    def seconds(self) -> float:
+        """What its shards took, one after the other."""
+        shards = (self.folder.path / "shards").glob("*.json")
+        return sum(json.loads(one.read_text()).get("seconds", 0.0) for one in shards)
+
+    @property
+    def made(self) -> str:
+        """Version and day."""
+        return f"{self.record['version']}, {self.record['created'][:10]}"
+
+    @property
+    def source(self) -> str:
+        """The line under a table."""
+        return f"*`{COMMAND}{self.asked}`: {self.made}, {self.seconds:.0f} s.*"
+
+
+Runs = dict[str, Run]
+
+
+def found_runs(roots: list[Path]) -> Runs:
+    """Return the finished runs below some folders, the newest of each command, by command."""
+    records = [record for root in roots for record in root.rglob("run.json")]
+    finished = [one.parent for one in records if (one.parent / "report.html").exists()]
+    runs = [Run(RunFolder(path)) for path in finished]
+    known = [run for run in runs if run.record["experiment"] in EXPERIMENTS]
+    return {run.asked: run for run in sorted(known, key=lambda run: run.record["created"])}

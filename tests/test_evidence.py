@@ -1,0 +1,86 @@
+"""Numbers on pages come from runs: every marked block has a function, and is what it makes."""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from attnlimit.reproduce import run
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+from evidence.blocks import BLOCK, MAKERS, Maker, rewritten  # noqa: E402
+from evidence.cells import measured, number  # noqa: E402
+from evidence.runs import found_runs  # noqa: E402
+from make_evidence import pages  # noqa: E402
+
+BLOCKS = [(page, block) for page in pages() for block in BLOCK.finditer(page.read_text())]
+SETTINGS = {"horizons": [0.5], "n": [20, 50], "replicates": 40, "block": 20}
+ASKED = "clt --set 'horizons=[0.5]' --set 'n=[20, 50]' --set replicates=40 --set block=20"
+
+
+def test_blocks_and_functions_belong_together():
+    assert sorted(block["name"] for _, block in BLOCKS) == sorted(MAKERS)
+    assert all(MAKERS[block["name"]].kind == block["kind"] for _, block in BLOCKS)
+    marks = sum(page.read_text().count("<!-- end -->") for page in pages())
+    assert marks == len(BLOCKS)
+
+
+@pytest.mark.parametrize("place", BLOCKS, ids=lambda place: place[1]["name"])
+def test_a_block_is_a_table_with_its_source_or_words(place):
+    _, block = place
+    lines = block["body"].strip().splitlines()
+    if block["kind"] == "value":
+        assert lines
+        assert "|" not in block["body"]
+        return
+    rows = [line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")]
+    assert len(rows) > 2
+    assert len(set(rows)) == 1
+    said = " ".join(line for line in lines if not line.startswith("|"))
+    commands = MAKERS[block["name"]].commands
+    assert all(f"`attnlimit reproduce {one}`" in said for one in commands if one != "every run")
+
+
+def test_a_run_becomes_a_table_once_and_a_missing_one_changes_nothing(tmp_path, monkeypatch):
+    folder = run("clt", SETTINGS, out=tmp_path).folder
+    assert not found_runs([tmp_path])  # its page comes last
+    (folder / "report.html").touch()
+    runs = found_runs([tmp_path])
+    assert list(runs) == [ASKED]
+
+    def deviations(run):
+        return pd.DataFrame({"n": run.curves["n"].unique()})
+
+    both = {
+        "here": Maker("table", deviations, (ASKED,)),
+        "points": Maker("value", lambda run: len(run.table), (ASKED,)),
+        "away": Maker("table", deviations, ("clt --paper",)),
+    }
+    monkeypatch.setattr("evidence.blocks.MAKERS", both)
+    page = (
+        "<!-- table: here -->\n<!-- end -->\n\nAt <!-- value: points -->0<!-- end --> points.\n\n"
+        "<!-- table: away -->\nas it was\n<!-- end -->\n"
+    )
+    made, stayed = rewritten(page, runs)
+    assert "| n |\n| --- |\n| 20 |\n| 50 |\n\n*`attnlimit reproduce clt" in made
+    assert "-->2<!-- end --> points" in made
+    assert "as it was" in made
+    assert stayed == ["away waits for clt --paper"]
+    assert rewritten(made, runs) == (made, stayed)
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        (number(0.000081), "0.0000810"),
+        (number(9.996, 2), "10"),
+        (number(float("nan")), ""),
+        (measured(0.4601, 0.0204), "0.460 ± 0.020"),
+        (measured(1234.5, 31.0), "1234 ± 31"),
+        (measured(0.00252, 0.00005), "0.00252 ± 0.00005"),
+    ],
+)
+def test_numbers_are_short(shown, said):
+    assert shown == said
