@@ -1,5 +1,6 @@
 """Numbers on pages come from runs: every marked block has a function, and is what it makes."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -25,6 +26,15 @@ def test_blocks_and_functions_belong_together():
     assert all(MAKERS[block["name"]].kind == block["kind"] for _, block in BLOCKS)
     marks = sum(page.read_text().count("<!-- end -->") for page in pages())
     assert marks == len(BLOCKS)
+
+
+def test_words_in_a_line_do_not_begin_it():  # there a comment would be a block of HTML
+    begun = [
+        page.name
+        for page in pages()
+        if re.search(r"^<!-- value|^<!-- end -->.", page.read_text(), re.M)
+    ]
+    assert not begun
 
 
 @pytest.mark.parametrize("place", BLOCKS, ids=lambda place: place[1]["name"])

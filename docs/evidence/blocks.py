@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+import attnlimit
 from evidence.runs import Runs
 
 BLOCK = re.compile(
@@ -25,13 +26,17 @@ EVERY = "every run"
 """In place of a command: the function takes all runs that there are."""
 
 
+Make = Callable[..., Any]
+
+
 @dataclass(frozen=True)
 class Maker:
     """A function that makes a block of the runs of some commands, or of none."""
 
     kind: str
-    make: Callable[..., Any]
+    make: Make
     commands: tuple[str, ...]
+    says: str = ""
 
     def missing(self, runs: Runs) -> list[str]:
         """Commands whose run is not there."""
@@ -43,30 +48,33 @@ class Maker:
             return f"\n{markdown(self.make(runs))}\n\n"
         given = [runs[one] for one in self.commands]
         found = self.make(*given)
+        if not given:
+            return f"\n{markdown(found)}\n\n*Computed by attnlimit {attnlimit.__version__}.*\n"
         if self.kind == "value":
             return str(found)
-        said = [markdown(found), *(wrapped(one.source) for one in given)]
-        return "\n" + "\n\n".join(said) + "\n"
+        said = [wrapped(" ".join([run.source, *run.remarks(self.says)])) for run in given]
+        return "\n" + "\n\n".join([markdown(found), *said]) + "\n"
 
 
 MAKERS: dict[str, Maker] = {}
 
 
-def table(*commands: str) -> Callable[[Callable[..., pd.DataFrame]], Callable[..., pd.DataFrame]]:
-    """Make the table named like the function, of the runs of these commands."""
-    return _listed("table", commands)
+def table(*commands: str, says: str = "") -> Callable[[Make], Make]:
+    """Make the table named like the function, of the runs of these commands.
+
+    `says` is a pattern: those of the run's own remarks that have it stand below the table.
+    """
+    return _listed("table", commands, says)
 
 
-def value(*commands: str) -> Callable[[Callable[..., str]], Callable[..., str]]:
-    """Make the words named like the function, of the runs of these commands."""
+def value(*commands: str) -> Callable[[Make], Make]:
+    """Make some words in a line, named like the function, of the runs of these commands."""
     return _listed("value", commands)
 
 
-def _listed(
-    kind: str, commands: tuple[str, ...]
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    def keep(make: Callable[..., Any]) -> Callable[..., Any]:
-        MAKERS[make.__name__.replace("_", "-")] = Maker(kind, make, commands)
+def _listed(kind: str, commands: tuple[str, ...], says: str = "") -> Callable[[Make], Make]:
+    def keep(make: Make) -> Make:
+        MAKERS[make.__name__.replace("_", "-")] = Maker(kind, make, commands, says)
         return make
 
     return keep

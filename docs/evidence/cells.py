@@ -33,6 +33,15 @@ def measured(value: float, stderr: float) -> str:
     return f"{value:.{places}f} ± {stderr:.{places}f}"
 
 
+def restated(said: object) -> str:
+    """A cell of a command's own table, in the way of these pages."""
+    text = str(said)
+    if text in ("–", "nan"):
+        return ""
+    value, _, stderr = text.partition(" ± ")
+    return measured(float(value), float(stderr)) if stderr else number(float(value))
+
+
 def interval(middle: float, low: float, high: float, places: int = 3) -> str:
     """A forecast and its interval."""
     return f"{middle:.{places}f} ({low:.{places}f} to {high:.{places}f})"
@@ -53,7 +62,7 @@ def power(value: float) -> str:
     exponent = round(np.log10(value))
     if exponent > 3 and value == 10**exponent:
         return "10" + str(exponent).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{value:,g}" if value >= 1e6 else f"{value:g}"
+    return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
 
 
 def article(name: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -70,6 +71,14 @@ class Run:
     def made(self) -> str:
         """Version and day."""
         return f"{self.record['version']}, {self.record['created'][:10]}"
+
+    def remarks(self, pattern: str) -> list[str]:
+        """Return its sentences that have a pattern; none where that is empty."""
+        said = [one for one in self.result.remarks if pattern and re.search(pattern, one)]
+        spaced = [re.sub(r"(\d)%", r"\1 %", one) for one in said]
+        return [
+            re.sub(r"^[a-z]+(?=,? |: )", lambda word: word[0].capitalize(), one) for one in spaced
+        ]
 
     @property
     def source(self) -> str:

@@ -6,12 +6,11 @@ import numpy as np
 import pandas as pd
 
 from evidence.blocks import table
-from evidence.cells import measured, number, numbers, once, pairs, power, setting
+from evidence.cells import measured, number, numbers, once, pairs, power, restated, setting
 from evidence.runs import Run
 
 
-@table("gaussian")
-def gaussian_rates(run: Run) -> pd.DataFrame:
+def _rates(run: Run) -> pd.DataFrame:
     """Rates of the mean and of the covariance, measured and predicted, by scale."""
     rates = run.curves.drop_duplicates(["scale", "statistic"]).set_index(["statistic", "scale"])
     mean, cov = rates.loc["mean"], rates.loc["covariance"]
@@ -28,7 +27,35 @@ def gaussian_rates(run: Run) -> pd.DataFrame:
     )
 
 
+@table("gaussian", says="against measured")
+def gaussian_rates(run: Run) -> pd.DataFrame:
+    """Rates over n for Gaussian tokens."""
+    return _rates(run)
+
+
 @table("sphere")
+def sphere_rates(run: Run) -> pd.DataFrame:
+    """Rates over n for tokens on the sphere."""
+    return _rates(run)
+
+
+@table("clt", says="against measured")
+def deviations_by_horizon(run: Run) -> pd.DataFrame:
+    """The standard deviation of √n times the error, at the smallest and the largest n."""
+    rows = run.table[run.table["n"].isin([run.table["n"].min(), run.table["n"].max()])]
+    return pd.DataFrame(
+        {
+            "H": once(map(setting, rows["H"])),
+            "n": rows["n"],
+            "sd of √n·error": rows["sd of √n·error"].map(restated),
+            "predicted": numbers(rows["predicted sd"], 4),
+            "n → ∞": [number(one, 4) or "none" for one in rows["n → ∞"]],
+            "excess kurtosis": numbers(rows["excess kurtosis"], 2),
+        }
+    )
+
+
+@table("sphere", says="against measured")
 def sphere_errors(run: Run) -> pd.DataFrame:
     """Root mean squared errors of mean and covariance at the first and last n."""
     rows = run.curves[run.curves["n"].isin([run.curves["n"].min(), run.curves["n"].max()])]
@@ -80,7 +107,7 @@ def heavy_rates(run: Run) -> pd.DataFrame:
         {
             "H": [setting(one) for one in horizons],
             f"rate of E\\|error\\|, n = {power(stable['n'].min())} to {power(stable['n'].max())}": [
-                said[f"H = {one:g}: rate of E|error|"] for one in horizons
+                restated(said[f"H = {one:g}: rate of E|error|"]) for one in horizons
             ],
             "1/(1+H²)": [number(1 / (1 + one**2)) for one in horizons],
             "99 % quantile over median": pairs(last, "tail_ratio", "tail_ratio_stderr"),
@@ -88,7 +115,7 @@ def heavy_rates(run: Run) -> pd.DataFrame:
     )
 
 
-@table("heavy")
+@table("heavy", says="against measured")
 def laplace_errors(run: Run) -> pd.DataFrame:
     """Laplace tokens below and past the end of their CGF."""
     rows = run.curves[run.curves["kind"] == "laplace"]
@@ -105,7 +132,7 @@ def laplace_errors(run: Run) -> pd.DataFrame:
     )
 
 
-@table("critical-temperature --set replicates=100")
+@table("critical-temperature --set replicates=100", says="against measured|^In dimension")
 def participation_by_temperature(run: Run) -> pd.DataFrame:
     """Participation at the largest drawn n: draws, the exact law, limit laws."""
     of_it = run.curves[run.curves["statistic"] == "participation"]
@@ -124,5 +151,22 @@ def participation_by_temperature(run: Run) -> pd.DataFrame:
             "limit/exact - 1 at n = 10¹²": [
                 f"{one['critical'] / one['predicted'] - 1:.1%}" for one in off
             ],
+        }
+    )
+
+
+@table("hardmax", says="against measured")
+def hardmax_measured(run: Run) -> pd.DataFrame:
+    """The best of n tokens, and cooled scores, measured at the largest n that is drawn."""
+    rows = run.table
+    names = {"gaussian": "Gaussian", "sphere": "Sphere", "cube": "Cube"}
+    return pd.DataFrame(
+        {
+            "tokens": rows["tokens"].replace(names, regex=True),
+            "scores": rows["scores"],
+            "n": rows["n"],
+            "measured error": rows["measured error"].map(restated),
+            "exact": numbers(rows["exact error"], 4),
+            "local rate at n = 10¹²": numbers(rows["local rate at n=1e+12"]),
         }
     )

@@ -1,0 +1,79 @@
+"""Single heads of real models: heads, longdoc, row-temperature."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from evidence.blocks import table
+from evidence.cells import number, numbers, once, percent
+from evidence.runs import Run
+
+
+@table("heads", says="against measured")
+def all_heads(run: Run) -> pd.DataFrame:
+    """Predicted against measured over the 72 heads of MiniLM."""
+    rows = run.table
+    names = {"pointwise": "pointwise, exact law", "mean": "mean, two-query law"}
+    columns = {
+        "median error": "median |gap|",
+        "worst error": "worst |gap|",
+        "median noise of the measurement": "median noise",
+        "worst delta error there": "worst delta there",
+        "worst elsewhere": "worst delta elsewhere",
+    }
+    shares = {shown: [percent(one, 2) for one in rows[name]] for shown, name in columns.items()}
+    shown = pd.DataFrame(
+        {"statistic": once(rows["statistic"].map(names)), "n": rows["n"], **shares}
+    )
+    shown.insert(4, "worst head", rows["worst head"])
+    shown.insert(6, "delta flagged reliable (in sample)", rows["delta reliable in"].fillna(""))
+    return shown
+
+
+@table("bert", says="against measured|^Rate|^Rank")
+def rates_by_layer(run: Run) -> pd.DataFrame:
+    """Rates of the errors over n, medians over the heads of a layer."""
+    rows = run.table
+    return pd.DataFrame(
+        {
+            "layer": rows["layer"],
+            "H, median head": rows["H, median head"].map("{:.2f}".format),
+            **{name: rows[name].map("{:.3f}".format) for name in rows.columns[3:]},
+        }
+    )
+
+
+@table("longdoc", says="against measured")
+def schemes_by_head(run: Run) -> pd.DataFrame:
+    """The error of 256 keys by scheme; the best in bold."""
+    rows = run.table.reset_index(drop=True)
+    names = list(rows.columns[4:-1])
+    shown = pd.DataFrame(
+        {
+            "layer, head": rows["layer"].astype(str) + ", " + rows["head"].astype(str),
+            "score sd": rows["score_std"].map("{:.2f}".format),
+            "weight on the first token": rows["first_token"].map("{:.2f}".format),
+        }
+    )
+    for name in names:
+        best = rows["best"] == name
+        shown[name] = [
+            f"**{number(one)}**" if bold else number(one)
+            for one, bold in zip(rows[name], best, strict=True)
+        ]
+    return shown
+
+
+@table("row-temperature", says="above one|against measured")
+def what_ranks_heads(run: Run) -> pd.DataFrame:
+    """Rank correlations over heads."""
+    rows = run.table
+    names = {
+        "β/β_c of crowds": "β/β_c, crowds of 4",
+        "σ/√(2 log n)": "σ/√(2 log n), the rule of `al.regimes`",
+    }
+    first, *others, error = rows.columns
+    shown = {name: [number(one, 2) for one in rows[name]] for name in others}
+    return pd.DataFrame(
+        {"diagnostic": rows[first].replace(names), **shown, error: numbers(rows[error], 1)}
+    )

@@ -1,0 +1,131 @@
+"""The output of a whole model: output-error, held-out, model-baselines, model-complexity."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from evidence.blocks import table, value
+from evidence.cells import article, measured, number, numbers, once, pairs, power, restated
+from evidence.runs import Run
+
+OUTPUT_ERROR = "output-error --paper"
+HELD_OUT = "held-out --set tokens=512"
+
+
+def _output_errors(run: Run, model: str) -> pd.DataFrame:
+    rows = run.curves[run.curves["model"] == model]
+    texts = rows["text"].map(article) + ", " + rows["tokens"].astype(str)
+    ratio = [
+        measured(one.ratio, one.ratio_stderr) if one.drawn else number(one.ratio)
+        for one in rows.itertuples()
+    ]
+    return pd.DataFrame(
+        {
+            "text, tokens": once(texts),
+            "sampler": rows["sampler"],
+            "keys": rows["keys"].map("{:.1f}".format) + " of " + rows["of"].map("{:g}".format),
+            "predicted (± probes)": pairs(rows, "predicted", "predicted_stderr"),
+            "measured (± draws)": pairs(rows, "measured", "measured_stderr"),
+            "ratio": ratio,
+            "trusted": rows["trusted"].map({True: "yes", False: "no"}),
+        }
+    )
+
+
+@table(OUTPUT_ERROR, says="said to hold|^Predicted")
+def smollm2_output_error(run: Run) -> pd.DataFrame:
+    """KL of the next token."""
+    return _output_errors(run, "smollm2")
+
+
+@table(OUTPUT_ERROR)
+def minilm_output_error(run: Run) -> pd.DataFrame:
+    """1 - cosine of the embedding."""
+    return _output_errors(run, "minilm")
+
+
+def _within(run: Run, model: str) -> str:
+    (remark,) = run.remarks(f"^{model}, keys drawn")
+    count = remark.split(": ")[1].split()[0]
+    return f"{count} are within {remark.rsplit('distance ', 1)[1].rstrip('.')}"
+
+
+@value(OUTPUT_ERROR)
+def smollm2_within(run: Run) -> str:
+    """How near the predictions of samplers that draw are."""
+    return _within(run, "smollm2")
+
+
+@value(OUTPUT_ERROR)
+def minilm_within(run: Run) -> str:
+    """How near the predictions of samplers that draw are."""
+    return _within(run, "minilm")
+
+
+@table(HELD_OUT, says=".")
+def other_texts(run: Run) -> pd.DataFrame:
+    """What a plan does on texts that it has not seen, and the keys of top-k for the same error."""
+    rows = run.curves
+    return pd.DataFrame(
+        {
+            "text": rows["text"].map(article),
+            "measured": pairs(rows, "measured", "measured_stderr"),
+            "below the promise": (rows["measured"] <= rows["promised"]).map(
+                {True: "yes", False: "no"}
+            ),
+            "keys": rows["keys"].map("{:.1f}".format),
+            "top-k's": rows["top-k"].map("{:.0f}".format),
+            "of top-k's": (rows["keys"] / rows["top-k"]).map("{:.2f}".format),
+        }
+    )
+
+
+@value(HELD_OUT)
+def keys_of_top_k(run: Run) -> str:
+    """The keys that a query reads, of those of top-k for the same error."""
+    keys, best = run.curves["keys"].mean(), run.curves["top-k"].mean()
+    return f"{keys:.0f} keys, where top-k reads {best:.0f}"
+
+
+@table("model-baselines", says="^Predicted")
+def rules_at_three_sizes(run: Run) -> pd.DataFrame:
+    """Every rule at the same number of keys, geometric means over texts."""
+    wide = run.table.set_index(["scheme", "keys"])
+    columns: dict[str, list[str]] = {"rule": list(run.table["scheme"].unique())}
+    for size in run.table["keys"].unique():
+        of_it = wide.xs(size, level="keys").loc[columns["rule"]]
+        columns[f"{size} keys, predicted"] = [restated(one) for one in of_it["predicted"]]
+        columns[f"{size}, measured"] = [restated(one) for one in of_it["measured"]]
+    return pd.DataFrame(columns)
+
+
+@table("model-baselines --paper --set 'keys=[64]'", says="^Predicted")
+def rules_at_2048_tokens(run: Run) -> pd.DataFrame:
+    """The same on longer texts, at 64 keys."""
+    rows = run.table
+    return pd.DataFrame(
+        {
+            "rule": rows["scheme"],
+            "keys read": numbers(rows["keys read"]),
+            "predicted": [restated(one) for one in rows["predicted"]],
+            "measured": [restated(one) for one in rows["measured"]],
+            "of top-k's": numbers(rows["of top-k's"], 2),
+        }
+    )
+
+
+@table("model-complexity", says="^Predicted|^sotu")
+def longer_texts(run: Run) -> pd.DataFrame:
+    """KL and keys against the length of the text."""
+    lengths = [400, 1600, 4096, 1048576]
+    rows = run.curves[run.curves["n"].isin(lengths)].sort_values(["order", "sampler", "n"])
+    return pd.DataFrame(
+        {
+            "sampler": once(rows["sampler"]),
+            "N": rows["n"].map(power),
+            "KL predicted": pairs(rows, "predicted", "predicted_stderr"),
+            "KL measured": pairs(rows, "measured", "measured_stderr"),
+            "keys predicted": numbers(rows["predicted_keys"]),
+            "keys measured": numbers(rows["measured_keys"]),
+        }
+    )

@@ -1,0 +1,49 @@
+"""Tasks on thinned attention: downstream, downstream-by-horizon."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from evidence.blocks import table
+from evidence.cells import number, once, restated
+from evidence.runs import Run
+
+
+def _places(said: str) -> str:
+    """The same measurement without the second digit of its error."""
+    mean, _, stderr = str(said).partition(" ± ")
+    return f"{float(mean):.2f} ± {float(stderr):.2f}" if stderr else said
+
+
+@table("downstream", says="^96|With all keys|^Predicted")
+def passages_found(run: Run) -> pd.DataFrame:
+    """What is found on n keys, and the error of the embedding."""
+    rows = run.table
+    return pd.DataFrame(
+        {
+            "keys": once(rows["scheme"]),
+            "n": rows["n"],
+            "finds its article": rows["finds its article"].map(_places),
+            "finds the one beside it": rows["finds the passage beside it"].map(_places),
+            "1 − cosine": rows["1 - cosine"].map(restated),
+            "predicted": [number(one) for one in rows["predicted"]],
+            "trusted": rows["trusted"].fillna("").replace("–", ""),
+        }
+    )
+
+
+@table("downstream-by-horizon", says="^Rank")
+def passages_found_by_horizon(run: Run) -> pd.DataFrame:
+    """What is found when a third of the heads is thinned, by their horizon."""
+    rows = run.table[run.table["by"] == "heads"]
+    found = rows.pivot(index="tertile", columns="n", values="finds the passage beside it")
+    order = list(rows["tertile"].unique())
+    medians, *falls = run.result.remarks[:4]
+    horizons = medians.split(": ")[1].rstrip(".").split(", ")
+    columns = {"heads thinned": order, "median H": horizons}
+    for n in (1, 4, 8, 32):
+        columns[f"finds the one beside it, n = {n}"] = [_places(found.loc[one, n]) for one in order]
+    powers = [one.split("power ")[1] for one in falls]
+    columns["1 − cosine falls as n to the"] = [one.split(" from")[0] for one in powers]
+    columns["exact law of the heads"] = [one.rsplit("law ", 1)[1].rstrip(".") for one in powers]
+    return pd.DataFrame(columns)
