@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,16 +69,25 @@ def _static(spec: FigureSpec) -> Figure:
     rows = -(-len(spec.panels) // columns)
     width = COLUMN if columns == 1 else PAGE
     with mpl.rc_context(TEXT):
-        figure = Figure(figsize=(width, HEIGHTS[columns] * rows + 0.6), layout="constrained")
-        axes = figure.subplots(rows, columns, squeeze=False).ravel()
-        colours, across = _colours(spec), width / columns
-        for k, (axis, panel) in enumerate(zip(axes, spec.panels, strict=False)):
-            _draw_panel(axis, panel, colours)
+        legend, across = Legend.of(spec, width), width / columns
+        below = 0.0 if legend is None or rows * columns > len(spec.panels) else legend.height
+        height = HEIGHTS[columns] * rows + 0.6 + below
+        figure = Figure(figsize=(width, height), layout="constrained")
+        strip = [below] if below else []
+        places = figure.add_gridspec(
+            rows + len(strip), columns, height_ratios=[HEIGHTS[columns]] * rows + strip
+        )
+        colours = _colours(spec)
+        for k, panel in enumerate(spec.panels):
+            axis = figure.add_subplot(places[k // columns, k % columns])
+            _draw_panel(axis, panel, colours, legend=legend is None)
             if k % columns and panel.names and panel.names == spec.panels[k - 1].names:
                 axis.tick_params(labelleft=False)  # those of its neighbour serve
             axis.set_title(textwrap.fill(panel.title, round(LETTERS * across)))
             axis.set_ylabel(textwrap.fill(panel.y_label, round(LETTERS * HEIGHTS[columns])))
-        _share_legend(figure, axes, len(spec.panels))
+        if legend is not None:
+            free = places[rows, :] if below else places[rows - 1, len(spec.panels) % columns :]
+            legend.draw(figure, free, legend.columns if below else 1)
         title = textwrap.fill(spec.title, round(LETTERS * 0.85 * width))
         figure.suptitle(title, fontweight="bold")
         if spec.below:
@@ -85,27 +96,42 @@ def _static(spec: FigureSpec) -> Figure:
     return figure
 
 
-def _share_legend(figure: Figure, axes: Any, panels: int) -> None:
-    """Put legends that are long, or all of them where a place is free, into one."""
-    free = axes[panels:]
-    for axis in free:
-        axis.axis("off")
-    handles: dict[str, Any] = {}
-    title = None
-    for axis in axes[:panels]:
-        legend = axis.get_legend()
-        found = dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
-        if legend is not None and (len(free) or len(found) > MANY_LABELS):
-            title = title or legend.get_title().get_text()
-            handles = found | handles
-            legend.remove()
-    if not handles:
-        return
-    look = {"frameon": False, "title": title or None}
-    if len(free):
-        free[0].legend(handles.values(), handles, loc="center", **look)
-    else:
-        figure.legend(handles.values(), handles, loc="outside right center", **look)
+@dataclass(frozen=True)
+class Legend:
+    """One for all panels of a figure: in a place that is free, or below them."""
+
+    labels: Mapping[str, str]
+    """What is said of each series' label: the label, after its panel's title for them."""
+    columns: int
+
+    @classmethod
+    def of(cls, spec: FigureSpec, width: float) -> Legend | None:
+        """The legend of a figure this wide; None for a panel that has room for its own."""
+        labels = {
+            one.label: f"{panel.legend_title or ''} {one.label}".strip()
+            for panel in spec.panels
+            for one in panel.series
+            if one.label
+        }
+        if not labels or (len(spec.panels) == 1 and len(labels) <= MANY_LABELS):
+            return None
+        across = max(map(len, labels.values())) / CAPTION_LETTERS + 0.5
+        return cls(labels, max(1, min(len(labels), int(width / across))))
+
+    @property
+    def height(self) -> float:
+        """Inches that it needs below the panels."""
+        return 0.15 * -(-len(self.labels) // self.columns) + 0.05
+
+    def draw(self, figure: Figure, place: Any, columns: int) -> None:
+        """Draw it in this place of a figure whose panels are drawn."""
+        handles: dict[str, Any] = {}
+        for axis in figure.axes:
+            handles = dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)) | handles
+        empty = figure.add_subplot(place)
+        empty.axis("off")
+        shown = [handles[label] for label in self.labels]
+        empty.legend(shown, self.labels.values(), loc="center", ncols=columns, frameon=False)
 
 
 def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
@@ -127,7 +153,7 @@ def _next_colour(axis: Any) -> str:
     return mpl.colors.to_hex(line.get_color())
 
 
-def _draw_panel(axis: Any, panel: Panel, colours: dict[Any, str]) -> None:
+def _draw_panel(axis: Any, panel: Panel, colours: dict[Any, str], *, legend: bool = True) -> None:
     for series in panel.series:
         _add_static(axis, series, colours[series.group])
     axis.set(
@@ -147,15 +173,15 @@ def _draw_panel(axis: Any, panel: Panel, colours: dict[Any, str]) -> None:
     if panel.names is not None:
         axis.set_yticks(range(len(panel.names)), panel.names)
         axis.set_ylim(-0.6, len(panel.names) - 0.4)
-    if axis.get_legend_handles_labels()[1]:
+    if legend and axis.get_legend_handles_labels()[1]:
         axis.legend(framealpha=0.7, edgecolor="none", title=panel.legend_title)
 
 
 def _readable_ticks(axis: Any) -> None:
-    """Label 1, 2 and 5 within a decade, more within a part of one, else powers of ten."""
+    """Label 1, 2 and 5 within two decades, more within a part of one, else powers of ten."""
     low, high = sorted(axis.get_view_interval())
     axis.set_minor_formatter(NullFormatter())
-    if low > 0 and high / low < 50:
+    if low > 0 and high / low < 120:
         steps = (1.0, 2.0, 5.0) if high / low > 5 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
         axis.set_major_locator(LogLocator(subs=steps))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

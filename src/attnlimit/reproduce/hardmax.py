@@ -123,7 +123,7 @@ class Hardmax(DrawnExperiment):
             panels.append(panel(f"best of n tokens, d = {size}", series, "error"))
         sphere = where(curves, tokens="sphere", dim=dim)
         sharpness = [
-            Series(here["n"], here["lam"], "line", NAMES[what], NAMES[what])
+            Series(here["n"], here["lam"], "line", NAMES[what], what)
             for what, here in groups(sphere[sphere["what"] != "hardmax"], "what")
         ]
         errors = pairs(sphere, "what", names=NAMES)

@@ -15,8 +15,8 @@ from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.panels import panel, points
 
 TELLS = {
-    "ratio": "β/β_c",
-    "crowd_ratio": "β/β_c of crowds",
+    "ratio": "β over its critical value",
+    "crowd_ratio": "β over that of crowds",
     "gaussian_ratio": "σ/√(2 log n)",
     "horizon": "horizon",
     "effective_tokens": "effective keys",
@@ -60,9 +60,9 @@ class RowTemperature(EveryHead):
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         above = curves["ratio"] > 1
         return [
-            f"{int(above.sum())} of {len(curves)} heads have a median β/β_c above one; their "
-            f"queries hear {curves['effective_tokens'][above].median():.3g} keys, those of the "
-            f"others {curves['effective_tokens'][~above].median():.3g} (medians of medians).",
+            f"{int(above.sum())} of {len(curves)} heads have a median β above its critical value; "
+            f"their queries hear {curves['effective_tokens'][above].median():.3g} keys, those of "
+            f"the others {curves['effective_tokens'][~above].median():.3g} (medians of medians).",
             agreement(curves, f"Error at n = {config['n']}"),
         ]
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.picture import REFERENCE, FigureSpec, Series
+from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
-from attnlimit.reproduce.panels import panel
+from attnlimit.reproduce.panels import against, marks, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.reproduce.sparse.rows import (
     NAMES,
@@ -81,13 +81,15 @@ class WhoWins(Experiment):
         won = winners(curves)
         lost = won["least_error"] > HOPELESS
         nobody = f"nobody (error above {HOPELESS:.0%})"
+        wide = 0.6 * float(np.diff(config["strengths"]).min())
         series = [
-            Series(
-                part["strength"],
-                part["alpha"],
-                "points",
+            marks(
+                part,
+                "strength",
+                "alpha",
                 nobody if who == REFERENCE else f"{NAMES[who]} wins",
                 who,
+                width=wide,
             )
             for who, part in won.groupby(won["winner"].mask(lost, REFERENCE))
         ]
@@ -106,6 +108,7 @@ class WhoWins(Experiment):
             (
                 panel("least test error", series, bags, **axes, y_limits=limits),
                 panel("test error", lines, "test error", **axes),
+                *self._trained(config, curves),
             ),
             caption=(
                 f"L = {config['length']}, R = {config['signals']}, ridge {config['ridge']:g}; "
@@ -113,6 +116,14 @@ class WhoWins(Experiment):
                 "best."
             ),
         )
+
+    def _trained(self, config: Config, curves: pd.DataFrame) -> list[Panel]:
+        """Trained classifiers beside their predictions, if any were."""
+        if not config["dim"]:
+            return []
+        rows = curves[curves["measured"].notna()]
+        title = f"trained at {len(config['checked'])} places, d = {config['dim']}"
+        return [panel(title, against(rows, "model", NAMES), "measured", "predicted")]
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         keys = ["strength", "alpha"]
