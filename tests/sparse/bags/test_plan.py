@@ -99,9 +99,12 @@ def test_real_digits_end_to_end():
 def test_instances_in_more_than_one_bag_are_told(plan):
     assert plan.shared == 0
     assert "more than one bag" not in recommendation(plan)
-    told = recommendation(replace(plan, shared=0.4))
-    assert told.startswith(recommendation(plan))
-    assert "40% of the instances are in more than one bag" in told
+    repeated = replace(plan, shared=0.4)
+    assert "40% of the instances are in more than one bag" in recommendation(repeated)
+    assert repeated.recommended == plan.recommended
+    low, middle, high = plan.predicted("attention", 400)
+    assert repeated.predicted("attention", 400).tolist() == [low, middle, plan.guess]
+    assert high < plan.guess
 
 
 def test_shared_instances_are_counted_once_for_each_bag():

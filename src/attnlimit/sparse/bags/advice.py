@@ -13,10 +13,10 @@ from attnlimit.sparse.bags.forecast import Forecast
 from attnlimit.sparse.bags.pilot import PilotErrors
 
 SIMPLEST = "mean pooling"
-LEAN, SURE = 0.7, 0.9
-"""Probabilities of being better: to be recommended over the simplest pooling, and to be settled."""
+SURE = 0.9
+"""Probability of being better from which on it is settled."""
 MATTERS = 0.01
-"""A difference of errors that is worth labelling for."""
+"""A difference of errors that is worth labelling for, and another pooling than the simplest."""
 DRAWS = 4000
 
 
@@ -57,11 +57,12 @@ def advise(
     def beats(one: str, other: str) -> float:
         return float(np.mean(drawn[one] < drawn[other]))
 
-    order = sorted(names, key=lambda name: float(np.mean(drawn[name])))
+    expected = {name: float(np.mean(errors)) for name, errors in drawn.items()}
+    order = sorted(names, key=expected.__getitem__)
     # the pilot outranks the theory: what it found worse than the simplest is not recommended
     seen = dict(zip(pilot.poolings, pilot.error[:, -1], strict=True))
     best = next(name for name in order if seen[name] <= seen[SIMPLEST])
-    if best != SIMPLEST and beats(best, SIMPLEST) < LEAN:
+    if expected[SIMPLEST] - expected[best] < max(MATTERS, pilot.resolution):
         best = SIMPLEST
     rival = next(name for name in order if name != best) if best == SIMPLEST else SIMPLEST
     return Advice(

@@ -97,8 +97,10 @@ def assumption_checks(
     positives = white.of_class(1)
     instances = np.concatenate(positives)
     weight = signal_probability(instances, task.strength * unit, fraction)
-    centred = instances - (weight @ instances) / weight.sum()
-    spread = float(weight @ (centred**2).mean(axis=1) / weight.sum())
+    # bags far from the model may hold no instance at all that looks like its signal
+    found = max(float(weight.sum()), 1e-300)
+    centred = instances - (weight @ instances) / found
+    spread = float(weight @ (centred**2).mean(axis=1) / found)
     borders = np.cumsum([len(bag) for bag in positives])[:-1]
     counts = np.array([part.sum() for part in np.split(weight, borders)])
     count_spread = float(counts.std() / max(counts.mean(), 1e-9))

@@ -87,12 +87,13 @@ class PilotErrors:
     def angles(self) -> Array:
         """Return arcsin sqrt of the errors (poolings, sizes), their differences shrunk.
 
-        Poolings are tested on the same bags, and the best of them owes something to luck: what
-        noise alone would make of their spread is taken away (empirical Bayes).
+        Poolings are tested on the same bags, and the best of them owes something to luck, which
+        is taken away as Efron and Morris (1973) do. So little is known of the spread of three or
+        fewer that they stay as they are.
         """
         raw = np.arcsin(np.sqrt((self.error * self.bags + 0.375) / (self.bags + 0.75)))
         many = len(self.poolings)
-        if many < 2:
+        if many < 4:
             return np.asarray(raw)
         middle, level = raw.mean(axis=0), self.error.mean()
         unlike = self.wrong[:, None] - self.wrong[None]
@@ -105,7 +106,8 @@ class PilotErrors:
             / (4 * max(level * (1 - level), self.resolution))
         )
         spread = float(((raw - middle) ** 2).sum(axis=0).mean()) / (many - 1)
-        return np.asarray(middle + max(0.0, 1 - luck / max(spread, 1e-12)) * (raw - middle))
+        owed = (many - 3) / (many - 1) * luck / max(spread, 1e-12)
+        return np.asarray(middle + max(0.0, 1 - owed) * (raw - middle))
 
     def correlation(self, pooling: int) -> Array:
         """Correlation of the errors at different sizes (sizes, sizes), which share test bags."""

@@ -33,6 +33,8 @@ from attnlimit.sparse.law.learning import LearningLaw, learning_law
 
 GROWTH = (1, 2, 4, 8)
 """Budgets that are considered unless others are asked for, in pilots."""
+SHARED = 0.05
+"""Part of the instances in more than one bag that may be chance: empty patches, say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +61,11 @@ class BagPlan(Result, Pictured):
         """The smallest error that the pilot can see: one bag."""
         return self.pilot.resolution
 
+    @property
+    def repeats_instances(self) -> bool:
+        """Whether bags share so many instances that validation says little of new ones."""
+        return self.shared > SHARED
+
     @cached_property
     def advice(self) -> tuple[Advice, ...]:
         """What to use, at each budget."""
@@ -80,9 +87,11 @@ class BagPlan(Result, Pictured):
         """Return the 90 % interval's lower end, middle and upper end of a pooling's error.
 
         Nothing below the pilot's resolution is claimed: there the lower end is 0, and the others
-        are the resolution.
+        are the resolution. Where bags share instances the upper end is what guessing errs, as
+        validation has seen too little of what new instances do.
         """
         low, middle, high = self.forecasts[pooling].error(bags)
+        high = max(high, self.guess) if self.repeats_instances else high
         least = self.resolution
         return np.array([low if low >= least else 0.0, max(middle, least), max(high, least)])
 

@@ -15,18 +15,16 @@ if TYPE_CHECKING:
     from attnlimit.sparse.bags.plan import BagPlan
 
 SURPRISING = 0.02
-SHARED = 0.05
-"""Part of the instances in more than one bag that may be chance: empty patches, say."""
 
 
 def recommendation(plan: BagPlan) -> str:
     """Which pooling, from how many bags on, with which error, and whether to believe it."""
-    if plan.shared <= SHARED:
+    if not plan.repeats_instances:
         return _recommended(plan)
     return (
-        f"{_recommended(plan)} But {plan.shared:.0%} of the instances are in more than one bag, so "
-        "validation meets them again and errors on new bags may be far larger: plan again with "
-        "bags that share no instances."
+        f"{_recommended(plan)} But {plan.shared:.0%} of the instances are in more than one bag: "
+        "validation meets them again, so errors on new instances may be as large as guessing's; "
+        "plan again with bags that share no instances."
     )
 
 
