@@ -20,6 +20,7 @@ from attnlimit.cli.sparse_enough import enough
 from attnlimit.cli.sparse_options import (
     Alphas,
     Bags,
+    BagsFile,
     Drawn,
     Draws,
     Loss,
@@ -85,7 +86,7 @@ def curves(
 @app.command()
 @with_options
 def plan(
-    bags: Annotated[Path, typer.Argument(help="CSV or parquet with bag ids, or a folder of .npy.")],
+    bags: BagsFile,
     budget: Annotated[
         Numbers | None, typer.Option(help="Numbers of labelled bags; multiples of the pilot.")
     ] = None,

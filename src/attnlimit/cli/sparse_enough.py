@@ -10,7 +10,7 @@ import typer
 from attnlimit.checks import count, one_of
 from attnlimit.cli.options import with_options
 from attnlimit.cli.show import progress_bar
-from attnlimit.cli.sparse_options import Numbers, Shown, numbers
+from attnlimit.cli.sparse_options import BagsFile, Numbers, Shown, numbers
 from attnlimit.errors import BadInput
 
 POOLINGS = ("two-step", "joint", "mean")
@@ -18,7 +18,7 @@ POOLINGS = ("two-step", "joint", "mean")
 
 @with_options
 def enough(
-    bags: Annotated[Path, typer.Argument(help="A table with bag ids, or a folder of arrays.")],
+    bags: BagsFile,
     n: Annotated[Numbers, typer.Option("-n", "--n", help="Instances drawn or kept.")] = "2,4,8,16",
     pooling: Annotated[str, typer.Option(help="two-step, joint or mean.")] = "two-step",
     attention: Annotated[

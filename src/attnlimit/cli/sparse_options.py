@@ -19,6 +19,9 @@ Alphas = Annotated[Numbers, typer.Option("--alpha", help="Bags over dimension.")
 Loss = Annotated[str, typer.Option("--loss", help="logistic, square or hinge.")]
 Ridge = Annotated[float, typer.Option("--ridge", help="Ridge on the readout; 0 for the limit.")]
 Model = Annotated[str, typer.Option("--model", help="attention, pooled, vectorized or all.")]
+BagsFile = Annotated[
+    Path, typer.Argument(help="CSV or parquet with bag ids, or a folder of .npy, .npz, .pt or .h5.")
+]
 Draws = Annotated[int, typer.Option("--draws", help="Also apply the rules to so many drawn bags.")]
 
 
