@@ -35,6 +35,8 @@ MAKERS = {
     "sphere": lambda: al.sphere_regimes(al.Sphere(3), N[:2], [0.3, 1.0, 3.0]),
     "rows": lambda: al.critical_temperature(np.random.default_rng(0).normal(size=(5, 30))),
     "sampler": lambda: al.kept_error(HEAD, KEYS, np.eye(3), [1.0] + 29 * [0.4]),
+    "readout": lambda: sparse.readout(TASK, 2.0, cosine=0.8),
+    "pooled": lambda: sparse.readout(TASK, 2.0, "pooled"),
     "learning": lambda: sparse.learning_curve(TASK, [1.0, 2.0], "pooled"),
 }
 
@@ -80,3 +82,12 @@ def test_a_user_s_axes_take_the_next_colour_and_the_label():
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["λ = 0.5", "λ = 1.0"]
     chosen = al.predict(HEAD, TOKENS, "mean", N).plot(color="black")
     assert chosen.lines[0].get_color() == "black"
+
+
+def test_a_readout_draws_the_law_of_its_prediction():
+    found = sparse.readout(TASK, 2.0, cosine=0.8)
+    positive, negative = found.panel().series[:2]
+    step = positive.x[1] - positive.x[0]
+    assert sum(positive.y) * step == pytest.approx(TASK.prior, abs=2e-3)
+    missed = sum(positive.y[positive.x < 0]) + sum(negative.y[negative.x > 0])
+    assert missed * step == pytest.approx(found.test_error, abs=5e-3)

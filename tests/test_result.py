@@ -1,7 +1,9 @@
+import inspect
+
 import numpy as np
 
 import attnlimit as al
-from attnlimit.result import table
+from attnlimit.result import Result, table
 
 LAW = al.gaussian_law([[0.5], [1.0]], [5, 10, 20])
 
@@ -23,3 +25,18 @@ def test_a_notebook_shows_the_same_table():
     shown = al.uniform_bound(al.Head(np.eye(2)), al.Sphere(2), 1.0, [10, 100])._repr_html_()
     assert "|x| &lt;= 1" in shown
     assert shown.count("<tr") == 1 + 2
+
+
+def test_every_public_result_shows_itself_in_a_notebook():
+    public = [getattr(room, name) for room in (al, al.models, al.sparse) for name in room.__all__]
+    tables = [one for one in public if inspect.isclass(one) and hasattr(one, "to_frame")]
+    assert len(tables) > 20
+    assert [one for one in tables if not issubclass(one, Result)] == []
+
+
+def test_fluctuations_have_a_row_for_each_query():
+    found = al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), np.ones((3, 2)))
+    assert found.to_frame()["variance"].tolist() == [np.trace(one) for one in found.covariance]
+    one = al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), np.ones(2))
+    assert len(one.to_frame()) == 1
+    assert one._repr_html_().count("<tr") == 2

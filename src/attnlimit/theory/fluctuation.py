@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
 from attnlimit.checks import Array
 from attnlimit.errors import NoLimitError
 from attnlimit.head import Head
+from attnlimit.result import Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.tokens import Tokens
 
 
 @dataclass(frozen=True, eq=False)
-class Fluctuation:
+class Fluctuation(Result):
     """sqrt(n) (Gamma_n - Gamma) tends to N(0, covariance); n (E Gamma_n - Gamma) to bias.
 
     Both are infinite where the CGF is infinite at twice the tilt, though the limit exists.
@@ -25,6 +27,22 @@ class Fluctuation:
     covariance: Array  # (..., d_v, d_v)
     bias: Array  # (..., d_v)
     effective_fraction: Array  # (...,)
+
+    def headline(self) -> str:
+        """What the columns are."""
+        return "attention about its limit for large n: variance over n, |bias| over n"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each query: trace of the covariance, |bias|, effective share of tokens."""
+        variance = np.trace(self.covariance, axis1=-2, axis2=-1)
+        size = np.linalg.norm(self.bias, axis=-1)
+        share = np.atleast_1d(self.effective_fraction)
+        return table(
+            query=np.arange(share.size),
+            variance=np.ravel(variance),
+            bias=np.ravel(size),
+            effective_fraction=share.ravel(),
+        )
 
 
 def fluctuation(head: Head, tokens: Tokens, x: ArrayLike) -> Fluctuation:

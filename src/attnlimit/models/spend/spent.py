@@ -19,6 +19,7 @@ from torch import Tensor
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
+from attnlimit.result import Result
 
 
 @dataclass(eq=False)
@@ -38,7 +39,7 @@ class Step:
 
 
 @dataclass(eq=False)
-class Spent:
+class Spent(Result):
     """What a thinned model has read so far, and how wrong that makes it by first order.
 
     Errors are those of keys that are kept by chance and weighted. What a sampler leaves out for

@@ -11,6 +11,7 @@ from scipy.special import expit, log_expit
 
 from attnlimit.checks import Array, count
 from attnlimit.errors import BadInput
+from attnlimit.result import Result
 from attnlimit.sparse.bags.bags import Bags
 from attnlimit.sparse.bags.checks import (
     Check,
@@ -28,7 +29,7 @@ INSTANCES_EACH = 5
 
 
 @dataclass(frozen=True, eq=False)
-class BagEstimate:
+class BagEstimate(Result):
     """The sparse task estimated from a pilot set, in coordinates where the noise is white."""
 
     task: SparseTask

@@ -11,9 +11,11 @@ from scipy.special import ndtr
 
 from attnlimit.checks import not_negative, positive
 from attnlimit.errors import BadInput, NotConverged
-from attnlimit.result import Result
+from attnlimit.picture import Panel
+from attnlimit.result import Pictured, Result
 from attnlimit.sparse.law.capacity import capacity
 from attnlimit.sparse.law.features import FeaturePoints, feature_points
+from attnlimit.sparse.law.prediction import prediction_panel
 from attnlimit.sparse.law.saddle import Saddle, SaddleSystem, plain_start
 from attnlimit.sparse.losses import Function, HardMargin, Interpolation, Loss, as_loss
 from attnlimit.sparse.task import SparseTask
@@ -24,9 +26,10 @@ LossLike = str | Loss | tuple[Function, Function, Function]
 
 
 @dataclass(frozen=True)
-class Readout(Result):
+class Readout(Result, Pictured):
     """What training the readout gives in the limit n, d -> infinity at n = alpha d."""
 
+    task: SparseTask
     model: str
     alpha: float
     ridge: float
@@ -60,8 +63,13 @@ class Readout(Result):
         return Saddle(self.query_weight, self.signal_weight, self.bias, self.rest, self.chi)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row with every field."""
-        return pd.DataFrame([asdict(self)])
+        """One row with every number."""
+        return pd.DataFrame([{name: value for name, value in vars(self).items() if name != "task"}])
+
+    def panel(self) -> Panel:
+        """The law of the prediction on fresh bags; it decides by the sign."""
+        points = feature_points(self.task, self.model, self.cosine, self.sharpness, COARSE)
+        return prediction_panel(points, self.solution, f"test error {self.test_error:.3g}")
 
     def __str__(self) -> str:
         query = (
@@ -160,6 +168,7 @@ def readout(
             reached=found.residual,
         )
     return Readout(
+        task=task,
         model=model,
         alpha=alpha,
         ridge=ridge,
