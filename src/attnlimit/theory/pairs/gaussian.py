@@ -10,10 +10,9 @@ from scipy.interpolate import CubicHermiteSpline
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep
-from attnlimit.theory.pairs.law import PairTable
-from attnlimit.theory.pairs.plane import HeightNodes, Plane, PlaneSums, plane_table
+from attnlimit.theory.pairs.plane import Across, HeightNodes, PairGrid, Plane, PlaneSums
 
-_SPLINE_STEP = 0.25
+_SPLINE_STEP = 0.2
 
 
 def normal_nodes(score_std: float) -> tuple[Array, Array]:
@@ -41,29 +40,37 @@ class GaussianKeys:
         g, weight = normal_nodes(size)
         return HeightNodes(size * g, weight, g, np.ones(len(g)))
 
-    def table(
-        self, plane: Plane, first: HeightNodes, alpha: tuple[Array, Array], n: NDArray[np.int64]
-    ) -> PairTable:
-        """Tables over keys (y1, y2) in the plane: s = sigma1 y1, s' = sigma2 (r y1 + rho y2).
+    @property
+    def across(self) -> Across:
+        """Normal, whatever the scores."""
+        return Across()
 
-        Sums over y2 depend on alpha' - sigma2 r y1 alone, so they are five functions of one
-        variable; the sums over y1 are then matrix products.
+    def sums(
+        self,
+        plane: Plane,
+        first: HeightNodes,
+        alpha: PairGrid,
+        n: NDArray[np.int64],
+        degrees: tuple[int, ...],
+    ) -> PlaneSums:
+        """Sums over keys (y1, y2) in the plane: s = sigma1 y1, s' = sigma2 (r y1 + rho y2).
+
+        Those over y2 depend on alpha' - sigma2 r y1 alone: few functions of one variable.
         """
-        shift = plane.sizes[1] * plane.cosine * first.height[:, None]
-        sums = _across_sums(plane.sizes[1] * plane.sine, alpha[1] - shift)
-        return plane_table(plane, first, alpha, sums)
-
-
-def _across_sums(spread: float, x: Array) -> PlaneSums:
-    """1 - E e^{-w}, E[e^{-w} g], E[w e^{-w} (1, g, g^2)] for w = e^{spread g - x}, g normal."""
-    g, weight = normal_nodes(spread)
-    grid = np.arange(x.min() - 1, x.max() + 1 + _SPLINE_STEP, _SPLINE_STEP)
-    sweep = Sweep.over(spread * g, weight, grid)
-    powers = np.stack([np.ones(len(g)), g, g**2], axis=1)
-    once, twice = sweep.moment(1, powers), sweep.moment(2, powers)
-    # w falls with x like e^{-x}, so that slopes are moments too.
-    height = np.column_stack([sweep.missed, sweep.moment(0, g), once])
-    slope = np.column_stack([-once[:, 0], once[:, 1], twice - once])
-    found = CubicHermiteSpline(grid, height, slope)(x)
-    missed, fade, pull, first, second = (np.ascontiguousarray(found[..., k]) for k in range(5))
-    return PlaneSums(missed, fade, pull, first, second, rest=pull)
+        spread = plane.sizes[1] * plane.sine
+        x = alpha[1] - plane.sizes[1] * plane.cosine * first.height[:, None]
+        g, weight = normal_nodes(spread)
+        grid = np.arange(x.min() - 1, x.max() + 1 + _SPLINE_STEP, _SPLINE_STEP)
+        sweep = Sweep.over(spread * g, weight, grid)
+        names = [(k, m) for k, degree in enumerate(degrees) for m in range(degree + 1)]
+        powers = np.stack([g**m for m in range(max(degrees) + 1)], axis=1)
+        moments = [sweep.moment(k, powers) for k in range(len(degrees) + 1)]
+        height = [moments[k][:, m] for k, m in names]
+        # w falls with x like e^{-x}, so that slopes are moments too.
+        slope = [moments[k + 1][:, m] - k * moments[k][:, m] for k, m in names]
+        # The first one is 1 - phi, which keeps its digits where phi is near one.
+        height[0], slope[0] = sweep.missed, -slope[0]
+        found = CubicHermiteSpline(grid, np.stack(height, axis=1), np.stack(slope, axis=1))(x)
+        sums = {name: np.ascontiguousarray(found[..., k]) for k, name in enumerate(names)}
+        missed = sums[0, 0]
+        return PlaneSums(first, missed, sums | {(0, 0): 1 - missed})

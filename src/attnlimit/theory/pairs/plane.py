@@ -18,6 +18,9 @@ from attnlimit.theory.pairs.law import OwnKeys, PairTable, own_key_moments, pair
 
 _PARALLEL = 1e-6
 _NOTHING = 1e-300
+_DEGREES = (1, 2)  # powers of the second coordinate that products of two outputs need
+
+PairGrid = tuple[Array, Array]
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,43 +67,63 @@ class PlaneKeys(Protocol):
     def nodes(self, size: float, n: NDArray[np.int64]) -> HeightNodes:
         """Keys as seen by a query whose tilt has this size."""
 
-    def table(
-        self, plane: Plane, first: HeightNodes, alpha: tuple[Array, Array], n: NDArray[np.int64]
-    ) -> PairTable:
-        """The pair table, with drifts in the coordinates of the plane's axes."""
+    @property
+    def across(self) -> Across:
+        """The key across the plane of two tilts."""
+
+    def sums(
+        self,
+        plane: Plane,
+        first: HeightNodes,
+        alpha: PairGrid,
+        n: NDArray[np.int64],
+        degrees: tuple[int, ...],
+    ) -> PlaneSums:
+        """Sums over the plane's second coordinate, up to these powers of it beside 1, w', ..."""
+
+
+@dataclass(frozen=True)
+class Across:
+    """A key with coordinates y in the plane of two tilts, across it: uniform in direction.
+
+    Its variance in each direction is level - bend |y|^2; `tail` is its fourth moment against that
+    of a normal key.
+    """
+
+    level: float = 1.0
+    bend: float = 0.0
+    tail: float = 1.0
 
 
 @dataclass(frozen=True, eq=False)
 class PlaneSums:
-    """Expectations given the first coordinate, over the second, y: (K, J') each, w = e^{s'-a'}."""
+    """E[w'^k e^{-w'} y^m] over the plane's second coordinate y, given the first, w' = e^{s'-a'}."""
 
-    missed: Array  # 1 - E e^{-w}
-    fade: Array  # E[e^{-w} y]
-    pull: Array  # E[w e^{-w}]
-    first: Array  # E[w e^{-w} y]
-    second: Array  # E[w e^{-w} y^2]
-    rest: Array  # E[w e^{-w} v], v the key's variance in each direction across the plane
+    nodes: HeightNodes  # the first coordinate, along the first tilt
+    missed: Array  # (K, J'): 1 - E e^{-w'}
+    moments: dict[tuple[int, int], Array]  # by k and m, (K, J') each
 
 
-def plane_table(
-    plane: Plane, nodes: HeightNodes, alpha: tuple[Array, Array], sums: PlaneSums
-) -> PairTable:
+def _plane_table(keys: PlaneKeys, plane: Plane, sums: PlaneSums, alpha: PairGrid) -> PairTable:
     """The pair table from sums over the plane's second coordinate: matrix products over the first.
 
     The first tilt is along the first axis; the second has coordinates (cosine, sine).
     """
+    nodes, moments = sums.nodes, sums.moments
     sweep = Sweep.over(nodes.score, nodes.weight, alpha[0])
     decay, pull = sweep.decay, sweep.w * sweep.decay
     along = nodes.height - plane.limits[0]
     along_2, side = nodes.height - plane.limits[1] * plane.cosine, plane.limits[1] * plane.sine
-    first = sums.first - side * sums.pull
-    drift_1 = np.stack([(pull * along) @ (1 - sums.missed), pull @ sums.fade], axis=-1)
-    drift_2 = np.stack([(decay * along_2) @ sums.pull, decay @ first], axis=-1)
-    gram = plane.gram
-    shared = (plane.total - np.trace(gram)) * (pull @ sums.rest)
-    shared += gram[0, 0] * ((pull * along * along_2) @ sums.pull)
-    shared += gram[0, 1] * ((pull * along) @ first + (pull * along_2) @ sums.first)
-    shared += gram[1, 1] * (pull @ (sums.second - side * sums.first))
+    first = moments[1, 1] - side * moments[1, 0]
+    drift_1 = np.stack([(pull * along) @ moments[0, 0], pull @ moments[0, 1]], axis=-1)
+    drift_2 = np.stack([(decay * along_2) @ moments[1, 0], decay @ first], axis=-1)
+    gram, law = plane.gram, keys.across
+    bent = law.bend * moments[1, 2]
+    rest = (pull * (law.level - law.bend * nodes.height**2)) @ moments[1, 0] - pull @ bent
+    shared = (plane.total - np.trace(gram)) * rest
+    shared += gram[0, 0] * ((pull * along * along_2) @ moments[1, 0])
+    shared += gram[0, 1] * ((pull * along) @ first + (pull * along_2) @ moments[1, 1])
+    shared += gram[1, 1] * (pull @ (moments[1, 2] - side * moments[1, 1]))
     missed = sweep.missed[:, None] + decay @ sums.missed
     return PairTable(alpha, log_phi(missed), (drift_1, drift_2), shared)
 
@@ -111,7 +134,7 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
     `tilts` (2, d) are the queries', `own` (2, d) the keys known to be among the n. m is the mean
     limit; the product of the limits less m averages to zero over queries.
     """
-    plane = _plane(keys, tilts)
+    plane = plane_of(keys, tilts)
     nodes = [keys.nodes(size, n) for size in plane.sizes]
     scores = own @ tilts.T  # (own key, query)
     precision = replace(PAIRS, step=keys.step)
@@ -124,7 +147,8 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
     limits = factor[:, None] * tilts
     vectors = np.concatenate([plane.axes, own - limits[0], own - limits[1]]) @ keys.values.T
     frame = np.asarray(np.linalg.qr(vectors.T, mode="r")).T  # the six vectors' coordinates, by row
-    table = keys.table(plane, nodes[0], alpha, n)
+    sums = keys.sums(plane, nodes[0], alpha, n, _DEGREES)
+    table = _plane_table(keys, plane, sums, alpha)
     turned = (table.drift[0] @ frame[:2, :2], table.drift[1] @ frame[:2, :2])
     known = (OwnKeys(scores[:, 0], frame[2:4]), OwnKeys(scores[:, 1], frame[4:]))
     joint = pair_moment(replace(table, drift=turned), known, n)
@@ -163,7 +187,8 @@ def _moments(
     return own_key_moments(nodes.score, nodes.weight, linear, square, known, n, alpha)
 
 
-def _plane(keys: PlaneKeys, tilts: Array) -> Plane:
+def plane_of(keys: PlaneKeys, tilts: Array) -> Plane:
+    """The plane of two tilts (2, d)."""
     sizes = (float(np.linalg.norm(tilts[0])), float(np.linalg.norm(tilts[1])))
     units = tilts / np.maximum(sizes, _NOTHING)[:, None]
     first = units[0] if sizes[0] > 0 else units[1]

@@ -6,6 +6,8 @@ from scipy.special import softmax
 
 from attnlimit.theory.pairs.covariance.square_law import square_moment
 from attnlimit.theory.pairs.covariance.wishart import mean_polynomial, moment_polynomial
+from attnlimit.theory.pairs.gaussian import GaussianKeys
+from attnlimit.theory.pairs.sphere import SphereKeys
 
 
 @pytest.mark.parametrize(("scale", "dim", "n"), [(0.5, 3, 3), (1.0, 3, 6), (2.5, 4, 10), (1, 1, 5)])
@@ -20,9 +22,40 @@ def test_squares_of_two_queries_against_draws(scale, dim, n):
     ]
     squares = (outputs[0] * outputs[1]).sum(axis=1) ** 2
     apart = (outputs[0] * np.roll(outputs[1], 1, axis=0)).sum(axis=1) ** 2
-    found = square_moment(values.T @ values, tilts, np.array([n]))[0]
+    found = square_moment(GaussianKeys(values, np.zeros(dim)), tilts, np.array([n]))[0]
     gap = squares - apart
     assert abs(found - gap.mean()) < 4 * gap.std() / np.sqrt(len(gap))
+
+
+@pytest.mark.parametrize(
+    ("dim", "n", "sizes", "cosine"),
+    [
+        (2, 20, (3, 5), 0.8),
+        (3, 2, (2, 3), 0.3),
+        (3, 12, (40, 60), 0.95),
+        (4, 60, (0, 2), 0.5),
+        (10, 50, (60, 70), 0.9),
+        (50, 100, (100, 120), 0.95),
+    ],
+)
+def test_squares_on_the_sphere_against_draws(dim, n, sizes, cosine):
+    """Keys of length one, down to none left across the plane (d = 2) and one direction (d = 3)."""
+    rng = np.random.default_rng(dim + n)
+    keys = SphereKeys(np.eye(dim), rng.standard_normal((3, dim)))
+    axes = np.linalg.qr(rng.standard_normal((dim, 2)))[0].T
+    tilts = np.array([axes[0], cosine * axes[0] + np.sqrt(1 - cosine**2) * axes[1]])
+    tilts *= np.array(sizes)[:, None]
+    draws = rng.standard_normal((400_000 // n, n, dim))
+    draws /= np.linalg.norm(draws, axis=2, keepdims=True)
+    outputs = [
+        np.einsum("bn,bnd->bd", softmax(draws @ tilt, axis=1), draws) @ keys.values.T
+        for tilt in tilts
+    ]
+    squares = (outputs[0] * outputs[1]).sum(axis=1) ** 2
+    gap = squares - (outputs[0] * np.roll(outputs[1], 1, axis=0)).sum(axis=1) ** 2
+    found = [square_moment(k, tilts, np.array([n]))[0] for k in (keys, keys.coarse())]
+    assert abs(found[0] - gap.mean()) < 4 * gap.std() / np.sqrt(len(gap))
+    assert abs(found[1] - found[0]) < 1e-3 * squares.mean()
 
 
 def test_powers_of_a_chi_squared_variable():

@@ -26,6 +26,7 @@ from attnlimit.theory.pairs.covariance.projection import Projection
 from attnlimit.theory.pairs.covariance.square_law import square_moment
 from attnlimit.theory.pairs.covariance.weak import WeakError
 from attnlimit.theory.pairs.error import MeanError
+from attnlimit.theory.pairs.gaussian import GaussianKeys
 from attnlimit.theory.pairs.mean import query_pairs
 from attnlimit.tokens import Tokens
 from attnlimit.tokens.gaussian import normal_rule
@@ -144,10 +145,11 @@ def _pair_squares(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[Array, Arr
     """How two queries' outer products vary together, averaged over pairs; and its error."""
     first, second, pool = query_pairs(white, n)
     b1, b2 = white.tilts(first), white.tilts(second)
+    keys = GaussianKeys(white.values, white.offset)
 
     def both_signs(index: int) -> Array:
         signs = [np.stack([b1[index], sign * b2[index]]) for sign in (1, -1)]
-        found = [square_moment(white.metric, tilts, n) for tilts in signs]
+        found = [square_moment(keys, tilts, n) for tilts in signs]
         return (found[0] + found[1]) / 2
 
     return average_over_pairs(pool, both_signs, _PICKS)
