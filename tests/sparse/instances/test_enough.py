@@ -45,6 +45,8 @@ def test_the_n_that_is_enough_is_the_smallest(found, bags):
     changed = table[table["quantity"] == "decision changed"]["predicted"].to_numpy()
     assert changed[0] > 0.05 >= changed[1]
     assert str(n) in str(found)
+    assert found.read["without replacement"] == pytest.approx(n)
+    assert found.read["i.i.d."] < found.enough["i.i.d."]
 
 
 def test_reading_everything_changes_nothing(bags):

@@ -20,7 +20,7 @@ from attnlimit.samplers.base import check_sampler
 from attnlimit.sparse.bags.bags import Bags
 from attnlimit.sparse.instances.bring import scored_bags
 from attnlimit.sparse.instances.measured import measure_bag
-from attnlimit.sparse.instances.predicted import predict_bag
+from attnlimit.sparse.instances.predicted import instances_read, predict_bag
 from attnlimit.sparse.instances.search import smallest_enough
 from attnlimit.sparse.instances.seen import SeenBag, seen_bags
 
@@ -38,6 +38,8 @@ class Enough(Result, Pictured):
     table: pd.DataFrame
     enough: dict[str, int | None]
     """Instances to ask each sampler for; None where no number of them is enough."""
+    read: dict[str, float]
+    """Different instances of a bag that are read then, on average."""
     change: float
     bags: int
     draws: int
@@ -51,8 +53,8 @@ class Enough(Result, Pictured):
     def answers(self) -> list[str]:
         """One sentence for each sampler."""
         return [
-            f"{name}: n = {size} is enough" if size is not None
-            else f"{name}: no n is enough"
+            f"{name}: no n is enough" if size is None
+            else f"{name}: n = {size} is enough, and reads {self.read[name]:.3g} of a bag"
             for name, size in self.enough.items()
         ]  # fmt: skip
 
@@ -145,6 +147,7 @@ def enough(
     generator = torch.Generator().manual_seed(count(seed, "seed", smallest=0))
     rows: list[dict[str, Any]] = []
     found: dict[str, int | None] = {}
+    read: dict[str, float] = {}
     for sampler, size in steps:
         sized = sampler.sized(size) if sampler.sizable else sampler
         for row in _rows(sized, seen, draws, generator):
@@ -153,10 +156,13 @@ def enough(
         _tell(progress, done, many)
     for sampler in chosen if decides else ():
         if sampler.sizable:
-            found[_family(sampler)] = smallest_enough(sampler, seen, change)
+            name = _family(sampler)
+            found[name] = smallest = smallest_enough(sampler, seen, change)
+            if smallest is not None:
+                read[name] = instances_read(sampler.sized(smallest), seen)
         done += 1
         _tell(progress, done, many)
-    return Enough(pd.DataFrame(rows), found, change, len(seen), draws, held_out)
+    return Enough(pd.DataFrame(rows), found, read, change, len(seen), draws, held_out)
 
 
 def _rows(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -29,6 +31,13 @@ def predict_bag(sampler: Sampler, bag: SeenBag) -> dict[str, float]:
     if bag.signal is not None:
         found["signal drawn"] = signal_drawn(sampler, bag.scores, bag.signal)
     return found
+
+
+def instances_read(sampler: Sampler, seen: Sequence[SeenBag]) -> float:
+    """Different instances of a bag that are drawn or kept, on average over draws and bags."""
+    scores = [torch.from_numpy(bag.scores)[None] for bag in seen]
+    laws = [sampler_law(sampler, one, torch.zeros(one.shape[1], 1), PLACE) for one in scores]
+    return float(np.mean([float(law.kept[0]) for law in laws]))
 
 
 def signal_drawn(sampler: Sampler, scores: Array, signal: NDArray[np.bool_]) -> float:
