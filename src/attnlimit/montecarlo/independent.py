@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
+from attnlimit.montecarlo.line import line_outputs
 from attnlimit.theory.limit import limit
-from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.tokens import Gaussian, GaussianForm, Tokens
 
 BATCH_TOKENS = 1 << 21
 MAX_BATCH = 64
@@ -71,6 +72,23 @@ def integrated_errors(
         queries = np.broadcast_to(points, (len(rngs), *points.shape))
         parts.append(weights @ _outputs(head, queries, keys, n) - mean)
     return np.concatenate(parts)
+
+
+def line_errors(
+    slopes: Array, n: NDArray[np.int64], replicates: int, seed: np.random.SeedSequence
+) -> Array:
+    """Integrated errors of heads with scores slope x y over standard normal keys y, d = 1.
+
+    All slopes see the same keys, as they would one after the other: (draws, n, slopes).
+    """
+    tokens = Gaussian(dim=1)
+    points, weights = query_rule(tokens)
+    tilts = np.multiply.outer(slopes, points[:, 0])
+    parts = []
+    for child in seed.spawn(replicates):
+        keys = tokens.sample(int(n[-1]), np.random.default_rng(child))[:, 0]
+        parts.append(line_outputs(tilts.ravel(), keys, n).reshape(len(n), *tilts.shape) @ weights)
+    return np.stack(parts)
 
 
 def query_rule(tokens: Tokens) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -38,10 +39,24 @@ def drawn_outputs(
     Every query draws for itself. `scores` is (R, N), `values` (N, d_v).
     """
     block = max(1, BLOCK_SCORES // scores.numel())
-    for start in range(0, draws, block):
-        shape = (min(block, draws - start), *scores.shape)
-        seen = scores.expand(shape)
-        yield torch.softmax(seen + sampler.draw(seen, queries, generator), -1) @ values
+    shapes = ((min(block, draws - at), *scores.shape) for at in range(0, draws, block))
+    top = scores.amax(-1, keepdim=True)
+    gap = (top - scores).masked_fill(scores == -torch.inf, 0.0).max()
+    if sampler.draws != "independent" or gap > -0.9 * math.log(torch.finfo(scores.dtype).tiny):
+        for shape in shapes:
+            seen = scores.expand(shape)
+            yield torch.softmax(seen + sampler.draw(seen, queries, generator), -1) @ values
+        return
+    # Chances and exponentials are the same in every draw.
+    chance = sampler.keep(scores, queries)
+    weight = torch.exp(scores - top)
+    if sampler.weighted:
+        weight = weight / chance.clamp_min(torch.finfo(chance.dtype).tiny)
+    weight = weight.masked_fill(chance == 0, 0.0)
+    for shape in shapes:
+        uniform = torch.rand(shape, generator=generator, dtype=scores.dtype, device=scores.device)
+        drawn = weight * (uniform < chance)
+        yield drawn @ values / drawn.sum(-1, keepdim=True)
 
 
 def sampled_errors(

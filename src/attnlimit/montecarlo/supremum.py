@@ -10,13 +10,20 @@ from scipy.special import softmax
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
+from attnlimit.montecarlo.condensed import Condensed, condense
 from attnlimit.tokens import Tokens
 
 SCREENED = 256
 CLIMBERS = 16
 STEPS = 40
+FEW = 3
+"""Dimensions in which a grid can stand for many keys."""
+WORTH = 16
+"""Points of a grid that cost as much as a key."""
 
 Objective = Callable[[Array], tuple[Array, Array]]
+Pull = Callable[[Array], Array]
+Tilted = Callable[[Array], tuple[Array, Pull]]
 
 
 def supremum_errors(
@@ -34,18 +41,20 @@ def supremum_errors(
     """
     values = np.empty((replicates, len(n)))
     shortfalls = np.empty_like(values)
+    reach = radius * float(np.linalg.norm(head.A, 2))
     for row, child in enumerate(seed.spawn(replicates)):
         rng = np.random.default_rng(child)
         keys = tokens.sample(int(n[-1]), rng)
         starts = _ball(rng, SCREENED, head.query_dim, radius)
+        grids = condense(keys, n, reach) if head.key_dim <= FEW else None
         for column, size in enumerate(n):
-            objective = _squared_error(head, tokens, keys[:size])
-            found = [
-                _climb(objective, half, radius, CLIMBERS // 2)
-                for half in (starts[: SCREENED // 2], starts[SCREENED // 2 :])
-            ]
-            values[row, column] = np.sqrt(max(found))
-            shortfalls[row, column] = np.sqrt(max(found)) - np.sqrt(found[0])
+            if grids is not None and grids[column].weights.size < WORTH * size:
+                tilted = _on_grid(grids[column])
+            else:
+                tilted = _every_key(keys[:size])
+            first, second = np.sqrt(_climb(_squared_error(head, tokens, tilted), starts, radius))
+            values[row, column] = max(first, second)
+            shortfalls[row, column] = max(first, second) - first
     return values, shortfalls
 
 
@@ -57,26 +66,51 @@ def _ball(rng: np.random.Generator, count: int, dim: int, radius: float) -> Arra
     return radius * lengths[:, None] * directions
 
 
-def _squared_error(head: Head, tokens: Tokens, keys: Array) -> Objective:
+def _squared_error(head: Head, tokens: Tokens, tilted: Tilted) -> Objective:
     """|Gamma_n(x) - Gamma(x)|^2 and its gradient A' (Cov_n(t) - K''(t)) V' e, times two."""
 
     def objective(x: Array) -> tuple[Array, Array]:
         tilts = x @ head.A.T
-        weights = softmax(tilts @ keys.T, axis=1)
-        mean = weights @ keys
+        mean, pull = tilted(tilts)
         error = (mean - tokens.tilted_mean(tilts)) @ head.V.T
         along = error @ head.V
-        pulled = (weights * (along @ keys.T)) @ keys - mean * (mean * along).sum(1, keepdims=True)
         limit = np.einsum("qij,qj->qi", tokens.tilted_cov(tilts), along)
-        return (error**2).sum(axis=1), 2 * (pulled - limit) @ head.A
+        return (error**2).sum(axis=1), 2 * (pull(along) - limit) @ head.A
 
     return objective
 
 
-def _climb(objective: Objective, starts: Array, radius: float, climbers: int) -> float:
-    """Best value reached by projected gradient ascent from the best of the starts."""
+def _every_key(keys: Array) -> Tilted:
+    """Tilted means over the keys one by one, and what their covariance does to a vector."""
+
+    def tilted(tilts: Array) -> tuple[Array, Pull]:
+        weights = softmax(tilts @ keys.T, axis=1)
+        mean = weights @ keys
+
+        def pull(along: Array) -> Array:
+            centre = mean * (mean * along).sum(1, keepdims=True)
+            return np.asarray((weights * (along @ keys.T)) @ keys - centre)
+
+        return mean, pull
+
+    return tilted
+
+
+def _on_grid(grid: Condensed) -> Tilted:
+    """The same, over a grid that stands for them."""
+
+    def tilted(tilts: Array) -> tuple[Array, Pull]:
+        mean, covariance = grid.moments(tilts)
+        return mean, lambda along: np.einsum("qij,qj->qi", covariance, along)
+
+    return tilted
+
+
+def _climb(objective: Objective, starts: Array, radius: float) -> Array:
+    """Best values reached by projected gradient ascent from the best of each half of the starts."""
     value, gradient = objective(starts)
-    best = np.argsort(value)[-climbers:]
+    halves = np.split(np.arange(len(starts)), 2)
+    best = np.concatenate([half[np.argsort(value[half])[-CLIMBERS // 2 :]] for half in halves])
     x, value, gradient = starts[best], value[best], gradient[best]
     step = np.full(len(x), 0.25 * radius)
     for _ in range(STEPS):
@@ -93,4 +127,4 @@ def _climb(objective: Objective, starts: Array, radius: float, climbers: int) ->
         step *= np.where(better, 1.3, 0.4)
         if step.max() < 1e-5 * radius:
             break
-    return float(value.max())
+    return value.reshape(2, -1).max(axis=1)

@@ -7,8 +7,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from attnlimit.checks import Array
-from attnlimit.head import Head
-from attnlimit.montecarlo.independent import integrated_errors
+from attnlimit.montecarlo.independent import line_errors
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import COMPARED, agreement, comparable, said, with_z
 from attnlimit.reproduce.estimates import with_stderr
@@ -16,7 +15,6 @@ from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory.pairs.finite.line import integrated_variance
-from attnlimit.tokens import Gaussian
 
 LEVELS = 99
 
@@ -36,15 +34,19 @@ class CentralLimit(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        return self.drawn(config, ({"horizon": H} for H in config["horizons"]))
+        return self.drawn(config, [{"horizons": config["horizons"]}])
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        """Draw errors at every n."""
-        n = np.asarray(shard["n"], dtype=np.int64)
-        head, tokens = Head([[shard["horizon"]]]), Gaussian(dim=1)
-        errors = integrated_errors(head, tokens, np.zeros(1), n, shard["draws"], seed)[..., 0]
-        frame = pd.DataFrame({"n": np.tile(n, shard["draws"]), "error": errors.ravel()})
-        return frame.assign(horizon=shard["horizon"])
+        """Draw errors at every n; horizons share their draws."""
+        n, horizons = np.asarray(shard["n"], dtype=np.int64), np.asarray(shard["horizons"])
+        errors = line_errors(horizons, n, shard["draws"], seed)
+        return pd.DataFrame(
+            {
+                "n": np.tile(np.repeat(n, len(horizons)), shard["draws"]),
+                "error": errors.ravel(),
+                "horizon": np.tile(horizons, shard["draws"] * len(n)),
+            }
+        )
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         """Quantiles of sqrt(n) times the error, and what they say of the law."""
@@ -57,7 +59,7 @@ class CentralLimit(DrawnExperiment):
             for H in config["horizons"]
             for n, variance in zip(counts.tolist(), integrated_variance(H, counts), strict=True)
         }
-        for (H, n), part in groups(rows, "horizon", "n"):
+        for (H, n), part in groups(rows.sort_values(["horizon", "n"]), "horizon", "n"):
             values = part["error"].to_numpy() * np.sqrt(n)
             distance, distance_stderr = with_stderr(distance_to_normal, values, rng)
             fourth = ((values - values.mean()) ** 4).mean() / values.var() ** 2 - 3

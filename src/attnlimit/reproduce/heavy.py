@@ -11,7 +11,7 @@ from scipy.stats import levy_stable
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
-from attnlimit.montecarlo.independent import integrated_errors
+from attnlimit.montecarlo.independent import line_errors
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus, said, with_z
 from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
@@ -20,7 +20,7 @@ from attnlimit.reproduce.panels import pair, pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory.law.gaussian import gaussian_law
 from attnlimit.theory.law.pointwise import pointwise_error
-from attnlimit.tokens import Gaussian, Laplace
+from attnlimit.tokens import Laplace
 
 TAIL = 0.99
 LAPLACE_BLOCK = 500
@@ -47,12 +47,12 @@ class HeavyTails(DrawnExperiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        horizons = [{"kind": "stable", "parameters": [H]} for H in config["horizons"]]
+        stable = {"kind": "stable", "parameters": config["horizons"]}
         frozen = {"kind": "frozen", "parameters": config["sigmas"], "n": config["frozen_n"]}
         laplace = {"kind": "laplace", "parameters": config["tilts"], "n": config["laplace_n"]}
         blocks = self.blocks({"replicates": config["laplace_draws"], "block": LAPLACE_BLOCK})
         return [
-            *self.drawn(config, horizons),
+            *self.drawn(config, [stable]),
             {**frozen, "draws": config["frozen_draws"]},
             *({**laplace, "draws": block["draws"]} for block in blocks),
         ]
@@ -154,8 +154,7 @@ def _stable(
     horizons: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence
 ) -> Array:
     """Sizes of the errors of the mean output."""
-    head, tokens = Head([[horizons[0]]]), Gaussian(dim=1)
-    return np.abs(integrated_errors(head, tokens, np.zeros(1), n, draws, seed)).ravel()
+    return np.abs(line_errors(horizons, n, draws, seed)).ravel()
 
 
 def _frozen(sigmas: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence) -> Array:
