@@ -81,6 +81,29 @@ def test_a_run_becomes_a_table_once_and_a_missing_one_changes_nothing(tmp_path, 
     assert rewritten(made, runs) == (made, stayed)
 
 
+def test_lines_of_experiments_without_a_run_stay(tmp_path):
+    folder = run("clt", SETTINGS, out=tmp_path).folder
+    (folder / "report.html").touch()
+    page = (
+        "<!-- table: predicted-and-measured -->\n| experiment | quantity | points | "
+        "predicted / measured | standard error | rms z | beyond 3 |\n| --- | --- |\n"
+        "| `gaussian` | mean | 96 | 1 | 2 | 3 | 4 |\n| `clt` | error | 25 | 1 | 2 | 3 | 4 |\n"
+        "<!-- end -->\n"
+        "<!-- table: all-runs -->\n| what | command | version, day | seconds |\n"
+        "| --- | --- | --- | --- |\n| Older | `attnlimit reproduce gaussian --paper` | 0.1 | 7 |\n"
+        "| Older | `attnlimit reproduce clt --seed 7` | 0.1 | 8 |\n<!-- end -->\n"
+    )
+    made, _ = rewritten(page, found_runs([tmp_path]))
+    assert "| `gaussian` | mean | 96 | 1 | 2 | 3 | 4 |" in made
+    assert "| `clt` | error | 25 |" not in made
+    assert "| `clt` | error | 2 | " in made
+    assert "| Older | `attnlimit reproduce gaussian --paper` | 0.1 | 7 |" in made
+    assert "clt --seed 7" not in made  # there is another run of it, and no table asks for this one
+    assert f"| `attnlimit reproduce {ASKED}` |" in made
+    assert "| `attnlimit reproduce sphere` | no run yet |" in made
+    assert rewritten(made, found_runs([tmp_path]))[0] == made
+
+
 @pytest.mark.parametrize(
     ("shown", "said"),
     [

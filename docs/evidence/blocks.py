@@ -23,7 +23,7 @@ BLOCK = re.compile(
 )
 WIDTH = 116
 EVERY = "every run"
-"""In place of a command: the function takes all runs that there are."""
+"""In place of a command: the function takes all runs that there are, and the table as it was."""
 
 
 Make = Callable[..., Any]
@@ -42,10 +42,10 @@ class Maker:
         """Commands whose run is not there."""
         return [one for one in self.commands if one not in runs and one != EVERY]
 
-    def text(self, runs: Runs) -> str:
-        """What stands between the two comments."""
+    def text(self, runs: Runs, body: str = "") -> str:
+        """What stands between the two comments, where `body` did."""
         if self.commands == (EVERY,):
-            return f"\n{markdown(self.make(runs))}\n\n"
+            return f"\n{markdown(self.make(runs, frame_of(body)))}\n\n"
         given = [runs[one] for one in self.commands]
         found = self.make(*given)
         if not given:
@@ -89,7 +89,9 @@ def rewritten(page: str, runs: Runs) -> tuple[str, list[str]]:
         if missing := maker.missing(runs):
             stayed.append(f"{block['name']} waits for {', '.join(missing)}")
             return block[0]
-        return f"<!-- {maker.kind}: {block['name']} -->{maker.text(runs)}<!-- end -->"
+        return (
+            f"<!-- {maker.kind}: {block['name']} -->{maker.text(runs, block['body'])}<!-- end -->"
+        )
 
     return BLOCK.sub(renewed, page), stayed
 
@@ -98,6 +100,16 @@ def markdown(frame: pd.DataFrame) -> str:
     """Write a table; its cells are text already, or whole numbers."""
     rows = [list(frame.columns), ["---"] * frame.shape[1], *frame.to_numpy(object).tolist()]
     return "\n".join(f"| {' | '.join(str(cell).strip() for cell in row)} |" for row in rows)
+
+
+def frame_of(body: str) -> pd.DataFrame:
+    """Read a table as it stands in a page, cells as text; an empty one where there is none."""
+    lines = [line for line in body.splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines] or [
+        [],
+        [],
+    ]
+    return pd.DataFrame(rows, columns=head)
 
 
 def wrapped(sentence: str) -> str:

@@ -1,4 +1,7 @@
-"""Does every prediction hold? One line for each quantity of each experiment: docs/evidence.md."""
+"""Does every prediction hold? One line for each quantity of each experiment: docs/evidence.md.
+
+A line stays as it was where there is no run to make it of.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import pandas as pd
 from attnlimit.reproduce import load
 from attnlimit.reproduce.compare import with_z
 from attnlimit.reproduce.registry import EXPERIMENTS
-from evidence.blocks import EVERY, table
+from evidence.blocks import EVERY, MAKERS, table
 from evidence.runs import COMMAND, Run, Runs
 
 
@@ -43,32 +46,43 @@ def line(name: str, quantity: str, rows: pd.DataFrame) -> dict[str, object]:
 
 
 @table(EVERY)
-def predicted_and_measured(runs: Runs) -> pd.DataFrame:
+def predicted_and_measured(runs: Runs, before: pd.DataFrame) -> pd.DataFrame:
     """Every quantity that is predicted."""
+    here = {run.name: run for run in chosen(runs)}
     lines = []
-    for run in chosen(runs):
-        both = compared(run)
+    for name in EXPERIMENTS:
+        if name not in here:
+            lines += stayed(before, "experiment", f"`{name}`")
+            continue
+        both = compared(here[name])
         if both.empty:
             continue
         named = [column for column in ("statistic", "quantity") if column in both]
         kinds = both[named[0]] if named else pd.Series("error", index=both.index)
-        lines += [line(run.name, str(kind), rows) for kind, rows in both.groupby(kinds)]
+        lines += [line(name, str(kind), rows) for kind, rows in both.groupby(kinds)]
     return pd.DataFrame(lines)
 
 
 @table(EVERY)
-def all_runs(runs: Runs) -> pd.DataFrame:
-    """Where the numbers of all pages come from."""
-    lines = []
+def all_runs(runs: Runs, before: pd.DataFrame) -> pd.DataFrame:
+    """Where the numbers of all pages come from: every run here, and those that a table asks for."""
+    asked = {one for maker in MAKERS.values() for one in maker.commands}
+    told = [one.strip("`").removeprefix(COMMAND) for one in before.get("command", [])]
+    lines: list[dict[str, object]] = []
     for name in EXPERIMENTS:
-        of_it = sorted(
-            (run for run in runs.values() if run.name == name), key=lambda run: run.asked
-        )
-        for run in of_it:
-            lines.append([f"`{COMMAND}{run.asked}`", run.made, f"{run.seconds:.0f}"])
-        if not of_it:
-            lines.append([f"`{COMMAND}{name}`", "no run yet", ""])
-    titles = [load(line[0].strip("`").split()[2]).title for line in lines]
-    shown = pd.DataFrame(lines, columns=["command", "version, day", "seconds"])
-    shown.insert(0, "what", titles)
-    return shown
+        here = {one for one, run in runs.items() if run.name == name}
+        away = {one for one in told if one.split()[0] == name and (not here or one in asked)}
+        for one in sorted(here | away) or [name]:
+            command = f"`{COMMAND}{one}`"
+            if one in here:
+                made = {"version, day": runs[one].made, "seconds": f"{runs[one].seconds:.0f}"}
+                lines.append({"what": load(name).title, "command": command, **made})
+            else:
+                none = {"what": load(name).title, "command": command, "version, day": "no run yet"}
+                lines += stayed(before, "command", command) or [none | {"seconds": ""}]
+    return pd.DataFrame(lines)
+
+
+def stayed(before: pd.DataFrame, column: str, name: str) -> list[dict[str, object]]:
+    """Return the lines of the table as it was that have a name in a column."""
+    return [] if before.empty else before[before[column] == name].to_dict("records")
