@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import softmax
 
 from attnlimit.checks import Array
@@ -33,30 +34,35 @@ def drawn_error(
     if not draws or rule not in DRAWN:
         return {"measured": np.nan, "stderr": np.nan}
     found = oracle_error(task) if rule == "attention" else None
-    wrong = np.zeros(2)
+    weights = np.array([1 - task.prior, task.prior])
+    losses = []
     block = max(1, BLOCK // task.length)
-    for label in (0, 1):
-        for start in range(0, draws, block):
-            x = rng.standard_normal((min(block, draws - start), task.length))
-            x[:, : task.signals] += task.strength * label
-            score = _score(x, task, found.details if found else {}, rule)
-            wrong[label] += np.sum((score > 0) != bool(label))
-    rates, weights = wrong / draws, np.array([1 - task.prior, task.prior])
-    stderr = np.sqrt(np.sum(weights**2 * rates * (1 - rates) / draws))
-    return {"measured": float(weights @ rates), "stderr": float(stderr)}
+    for start in range(0, draws, block):
+        x = rng.standard_normal((min(block, draws - start), task.length), dtype=np.float32)
+        lost = np.zeros(len(x))
+        for label, weight in enumerate(weights):  # both classes have the same noise
+            x[:, : task.signals] += np.float32(task.strength * label)
+            lost += weight * ((_score(x, task, found.details if found else {}, rule) > 0) != label)
+        losses.append(lost)
+    loss = np.concatenate(losses)
+    return {"measured": float(loss.mean()), "stderr": float(loss.std() / np.sqrt(draws))}
 
 
-def _score(x: Array, task: SparseTask, best: Mapping[str, float], rule: str) -> Array:
+def _score(x: NDArray[np.float32], task: SparseTask, best: Mapping[str, float], rule: str) -> Array:
     """A score of rows of <X_l, xi> that is positive where the rule says so."""
     odds = np.log(task.prior / (1 - task.prior))
     if rule == "pooled":
         shift = task.strength * task.signals / task.length
         return np.asarray(shift * task.length * (x.mean(axis=1) - shift / 2) + odds)
+    if rule == "bayes" and task.signals == 1:
+        top = x.max(axis=1, keepdims=True)
+        total = np.exp(np.float32(task.strength) * (x - top)).mean(axis=1, dtype=np.float64)
+        return np.log(total) + task.strength * (top[:, 0] - task.strength / 2) + odds
     if rule == "bayes":
         rows = len(x)
-        bags = BagScores(np.ones(rows), x, np.empty((rows, 0)), 0, np.zeros(rows))
+        bags = BagScores(np.ones(rows), x.astype(float), np.empty((rows, 0)), 0, np.zeros(rows))
         return log_likelihood_ratio(bags, task) + odds
     if np.isinf(best["sharpness"]):
         return np.asarray(x.max(axis=1) - best["threshold"])
-    pooled = (softmax(best["sharpness"] * x, axis=1) * x).sum(axis=1)
+    pooled = (softmax(np.float32(best["sharpness"]) * x, axis=1) * x).sum(axis=1)
     return np.asarray(pooled - best["threshold"])
