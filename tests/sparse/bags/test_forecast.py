@@ -59,3 +59,12 @@ def test_a_curve_of_another_shape_is_a_surprise():
     assert forecast([law], SIZES, rising, **shared).surprise < 1e-3
     low, middle, high = forecast([law], SIZES, rising[::-1], **shared).interval("strength")
     assert low <= middle <= high
+
+
+def test_a_pooling_may_be_worse_than_naming_the_likelier_class():
+    law = learning_law("pooled", 1, 1, 0.1)
+    worse = np.arcsin(np.sqrt(np.full(3, 0.14)))
+    found = forecast([law], SIZES, worse, bags=400, correlation=np.eye(3), dim=10)
+    low, middle, high = found.error(100)
+    assert low < 0.14 < high
+    assert middle > law.task.guess

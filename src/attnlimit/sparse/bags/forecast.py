@@ -22,7 +22,7 @@ deviation of the logarithm; all of them if features were independent."""
 NO_SIGNAL = 0.1
 """Probability, before the pilot, that there is nothing to learn."""
 FLOORS = (0.0, 0.1, 0.2, 0.4)
-"""Part of the bags, among those that guessing gets wrong, that no labels help with."""
+"""Part of the bags whose class is drawn by chance, whatever is labelled."""
 TRAINING_NOISE, SHAPE_NOISE = 0.03, 0.03
 """Deviation from the law in arcsin sqrt of the error: always, and for each e-fold of bags."""
 DRAWS = 4000
@@ -92,9 +92,13 @@ def _angle(
     floor: Array,
     bags: Array | float,
 ) -> Array:
-    """Return arcsin sqrt of the error, part of which stays whatever is labelled."""
-    guess = law.task.guess
-    error = floor * guess + (1 - floor) * law(strength, dim, bags)
+    """Return arcsin sqrt of the error, part of which stays whatever is labelled.
+
+    Classes that are drawn by chance, as often as each occurs, err more than the likelier class does
+    if it is always named: a trained pooling may be worse than guessing.
+    """
+    chance = 2 * law.task.prior * (1 - law.task.prior)
+    error = floor * chance + (1 - floor) * law(strength, dim, bags)
     return np.asarray(np.arcsin(np.sqrt(error)))
 
 

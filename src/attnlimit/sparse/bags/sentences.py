@@ -120,8 +120,8 @@ def _fitted(plan: BagPlan) -> str:
     return (
         f"Fitted to {plan.recommended} (90 %): effective strength {strength[1]:.2g} "
         f"({strength[0]:.2g} to {strength[2]:.2g}), effective dimension {dim[1]:.0f} "
-        f"({dim[0]:.0f} to {dim[2]:.0f}); of the bags that guessing gets wrong, no "
-        f"labels help with {floor[0]:.0%} to {floor[2]:.0%}."
+        f"({dim[0]:.0f} to {dim[2]:.0f}); of the bags, "
+        f"{floor[0]:.0%} to {floor[2]:.0%} are decided by chance whatever is labelled."
     )
 
 
