@@ -15,11 +15,10 @@ from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
 BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
-LAST = (
-    r"(?:(?![A-Za-z\dα-ωΑ-Ω_])|(?=[^\W\d_]_[^\W\d_]\b))"  # of a word, or c_j c_k without the space
-)
+# The last letter of a word, or one before further indices: c_j c_k without the space.
+LAST = r"(?:(?![A-Za-z\d_])|(?=(?:[^\W\d_]_[^\W\d_])+(?![A-Za-z\d_])))"
 RAISED = re.compile(
-    rf"(?<=[^\s\\_^])([_^])({BRACED}|-?[\d½]+|-?[^\W\d_]{LAST}|[a-zA-Z\d]{{2}}{LAST}|∞)"
+    rf"(?<=[^\s\\_^])([_^])({BRACED}|-?[\d½]+|-?[^\W\d_]{LAST}|[a-zA-Z\d]{{2}}{LAST}|[∞⊥+])"
 )
 NAMES = (
     nodes.literal, nodes.literal_block, nodes.FixedTextElement, nodes.math, nodes.math_block,

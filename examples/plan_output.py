@@ -39,4 +39,4 @@ ax.set(xlabel="keys read by a query", ylabel="1 - cosine of the embedding")
 ax.legend(frameon=False)
 plt.show()
 
-print(al.models.plan_output(model, text, cosine=0.995))
+print(al.models.plan_output(model, text, cosine=0.997))

@@ -1,6 +1,6 @@
 """Does a budget hold on another text? Heads that break it, by what they were planned on.
 
-Run: python examples/plan_transfer.py [articles]
+Run: python studies/plan_transfer.py [articles]
 """
 
 import sys

@@ -57,6 +57,7 @@ def test_links_between_pages_lead_somewhere(page):
         ("e^{-te^{s_1}} dt", "e[−te[s[1]]] dt"),
         ("E[p_i - p_i²]", "E[p[i] - p[i]²]"),
         ("c_jc_k, H_kv, |_F^2, 10^12", "c[j]c[k], H[kv], |[F][2], 10[12]"),
+        ("c_ju_jr_j|², w_ic_i², W_qΣ, w_⊥", "c[j]u[j]r[j]|², w[i]c[i]², W[q]Σ, w[⊥]"),
         ("score_std, keys_by_length, n_max", "score_std, keys_by_length, n_max"),
     ],
 )

@@ -1,12 +1,14 @@
-"""Every command that README, tutorials and guides print is one that the command line takes."""
+"""Pages keep to what is there: commands that are understood, formats, what is not proved."""
 
 import re
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from attnlimit.cli.main import load_command
+from attnlimit.models import OutputPlan
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -34,3 +36,32 @@ def test_a_command_on_a_page_is_understood(line):
         command = command.commands[words.pop(0)]
     if words and not hasattr(command, "commands"):
         command.make_context(line, words)
+
+
+def test_every_schema_is_on_the_page_of_file_formats():
+    page = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
+    code = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
+    schemas = {one for text in code for one in re.findall(r'^SCHEMA = "(.*)"', text, re.M)}
+    assert len(schemas) > 4
+    assert [one for one in schemas if f"`{one}`" not in page] == []
+
+
+def test_the_page_of_file_formats_names_every_field_of_a_plan():
+    page = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
+    table = page.split("## A plan for the output")[1]
+    said = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", table, re.M)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    saved = {field.name for field in fields(OutputPlan)} - {"heads"} | {"samplers", "schema"}
+    assert said == saved
+
+
+THEORY = [page for page in sorted(ROOT.glob("docs/theory/*.md")) if page.name != "index.md"]
+
+
+@pytest.mark.parametrize("page", THEORY, ids=lambda page: page.name)
+def test_a_page_of_theory_says_what_is_not_proved_and_is_listed(page):
+    assert "ot proved" in page.read_text(encoding="utf-8")
+    assert f"({page.name})" in (page.parent / "index.md").read_text(encoding="utf-8")

@@ -79,6 +79,18 @@ def best_sharpness() -> pd.DataFrame:
 
 
 @table()
+def gaussian_sharpness() -> pd.DataFrame:
+    """The best sharpness for Gaussian tokens, over the one at which they freeze."""
+    sizes = [1000, 10**6, 10**9, 10**12]
+    head, tokens, query = al.Head(np.eye(5)), al.Gaussian(dim=5), np.eye(5)[0]
+    found = al.best_temperature(head, tokens, query, sizes).to_frame()
+    frozen = np.sqrt(2 * np.log(found["n"]))
+    rows = [["λσ/√(2 log n)", *(number(one) for one in found["lam"] / frozen)]]
+    rows += [["error", *(number(one) for one in found["root"])]]
+    return pd.DataFrame(rows, columns=["at the best λ", *(f"n = {power(n)}" for n in sizes)])
+
+
+@table()
 def queries_by_regime() -> pd.DataFrame:
     """Shares of a head's queries in each regime, in the first paper's Gaussian setting."""
     tokens = al.Gaussian(dim=50, variance=0.1)

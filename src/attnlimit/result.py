@@ -38,13 +38,19 @@ class Result(ABC):
 
     def __str__(self) -> str:
         shown = self.to_frame().to_string(
-            index=False, float_format=lambda v: f"{v:.{self.digits}g}", max_rows=MOST_ROWS
+            index=False,
+            na_rep="",
+            float_format=lambda v: f"{v:.{self.digits}g}",
+            max_rows=MOST_ROWS,
         )
         return f"{self.headline()}\n{shown}"
 
     def _repr_html_(self) -> str:
         shown = self.to_frame().to_html(
-            index=False, float_format=lambda v: f"{v:.{self.digits}g}", max_rows=MOST_ROWS
+            index=False,
+            na_rep="",
+            float_format=lambda v: f"{v:.{self.digits}g}",
+            max_rows=MOST_ROWS,
         )
         return f"<p>{escape(self.headline())}</p>{shown}"
 

@@ -127,7 +127,7 @@ def test_a_trial_says_what_was_read_and_how_sure_it_is(causal):
     found = try_samplers(causal, IDS, Threshold(8), repeats=3)
     assert 1 <= found.mean_keys < 8
     assert found.stderr["kl"] > 0
-    assert "MB a token; KL" in str(found)
+    assert "MB a token\n  KL" in str(found)
     assert found.to_frame().loc[0, "kl_stderr"] == found.stderr["kl"]
     assert np.isnan(try_samplers(causal, IDS, TopK(4), repeats=1).stderr["kl"])
 

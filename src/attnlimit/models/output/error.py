@@ -100,8 +100,8 @@ class OutputError(Result, Pictured):
         lines = [
             f"{self.sampler}: {WORDS[self.measure]} {self.value:.3g}{error}{UNITS[self.measure]} "
             f"predicted, reading {self.mean_keys:.1f} of {self.mean_visible:.1f} keys",
-            f"  variance {self.variance:.3g}, bias {self.bias:.3g}; {self.probes} probes; "
-            f"no independent sampler of as many has less than {self.yardstick:.2g}",
+            f"  variance {self.variance:.3g}, bias {self.bias:.3g}; {self.probes} probes",
+            f"  no independent sampler of as many keys has less than {self.yardstick:.2g}",
         ]
         return "\n".join(lines + ([f"  not to be trusted: {self.doubt}"] if self.doubt else []))
 

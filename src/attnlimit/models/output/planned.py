@@ -92,8 +92,8 @@ class OutputPlan(Result, Pictured):
         unit = UNITS[self.measure]
         lines = [
             f"{self.model}: {self.priced()} for {WORDS[self.measure]} {self.target:.3g}{unit}",
-            f"  predicted {self.predicted:.3g} +- {self.stderr:.1g}{unit} on {texts}; "
-            f"below {self.next_text:.3g} on nine of ten others",
+            f"  predicted {self.predicted:.3g} +- {self.stderr:.1g}{unit} on {texts}",
+            f"  nine of ten other texts should stay below {self.next_text:.3g}{unit}",
             f"  {self._sizes()}",
         ]
         if not self.trusted:

@@ -52,11 +52,11 @@ class Trial(Result):
         )
         if self.kl is None:
             return (
-                f"{keys}; 1 - cosine of the embedding {self._text('embedding_cosine', 1.0)}, "
+                f"{keys}\n  1 - cosine of the embedding {self._text('embedding_cosine', 1.0)}, "
                 f"hidden states off by {self.hidden_error:.3g}"
             )
         return (
-            f"{keys}; KL {self._text('kl')} nats, perplexity {self.perplexity:.5g} "
+            f"{keys}\n  KL {self._text('kl')} nats, perplexity {self.perplexity:.5g} "
             f"(dense {self.dense_perplexity:.5g}), same top token at {100 * (self.top1 or 0):.1f} %"
         )
 
