@@ -62,12 +62,16 @@ class Panel:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """Panels side by side, wrapped after `columns`; `caption` is printed below."""
+    """Panels side by side, wrapped after `columns`; `caption` is printed below.
+
+    Groups in `first` have the first colours, shown or not: those that other figures have too.
+    """
 
     title: str
     panels: Sequence[Panel]
     columns: int = 2
     caption: str = ""
+    first: Sequence[str] = ()
 
     @property
     def colours(self) -> dict[str | int | None, int | float]:
@@ -77,7 +81,7 @@ class FigureSpec:
         between 0 and 1 on a scale, for numbers, or for all, where there are more.
         """
         found = (one.group for panel in self.panels for one in panel.series)
-        groups = [group for group in dict.fromkeys(found) if group != REFERENCE]
+        groups = [group for group in dict.fromkeys([*self.first, *found]) if group != REFERENCE]
         named = groups if len(groups) <= NAMED else [g for g in groups if not isinstance(g, Real)]
         named = named if len(named) <= NAMED else []
         scaled = [group for group in groups if group not in named]

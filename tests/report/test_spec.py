@@ -24,6 +24,8 @@ def test_a_colour_means_the_same_in_all_panels():
     second = Panel("two", "x", "y", [Series([1], [2], group="drawn")])
     level = Panel("three", "x", "y", [Series([1], [2], group=REFERENCE)])
     assert FigureSpec("title", [second, first, level]).colours == {"drawn": 0, "law": 1}
+    fixed = FigureSpec("title", [second, first, level], first=("bound", "law")).colours
+    assert fixed == {"bound": 0, "law": 1, "drawn": 2}
 
 
 def test_many_numbers_are_on_a_scale_and_names_keep_their_colours():

@@ -21,6 +21,7 @@ from attnlimit.sparse.bags.pilot import (
     kept_together,
     stratified_folds,
 )
+from attnlimit.sparse.bags.poolings import LAWS
 
 FACTOR = 1.3
 ENOUGH = 90
@@ -126,6 +127,7 @@ class Benchmarks(Experiment):
                 "recommended pooling. Points: cross-validated on the pilot, and the last one, "
                 "which no prediction has seen, on the other bags"
             ),
+            first=tuple(LAWS),
         )
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
