@@ -64,12 +64,13 @@ def schemes_by_head(run: Run) -> pd.DataFrame:
     return shown
 
 
-@table("row-temperature", says="above one|against measured")
+@table("row-temperature --paper", says="critical value|against measured")
 def what_ranks_heads(run: Run) -> pd.DataFrame:
     """Rank correlations over heads."""
     rows = run.table
     names = {
-        "β/β_c of crowds": "β/β_c, crowds of 4",
+        "β over its critical value": "β/β_c",
+        "β over that of crowds": "β/β_c, crowds of 4",
         "σ/√(2 log n)": "σ/√(2 log n), the rule of `al.regimes`",
     }
     first, *others, error = rows.columns

@@ -73,7 +73,7 @@ def cosines_after_two_steps(run: Run) -> pd.DataFrame:
     )
 
 
-@table("sparse-oracle", says="against measured")
+@table("sparse-oracle --paper", says="against measured")
 def errors_with_the_signal_known(run: Run) -> pd.DataFrame:
     """Errors of the best rules against the strength."""
     rows = run.curves.set_index(["quantity", "strength"])

@@ -96,7 +96,7 @@ def largest_error(run: Run) -> pd.DataFrame:
     )
 
 
-@table("heavy")
+@table("heavy --paper")
 def heavy_rates(run: Run) -> pd.DataFrame:
     """How the error falls past the horizon 1, and how heavy its tail is at the largest n."""
     stable = run.curves[run.curves["kind"] == "stable"]
@@ -115,7 +115,7 @@ def heavy_rates(run: Run) -> pd.DataFrame:
     )
 
 
-@table("heavy", says="against measured")
+@table("heavy --paper", says="against measured")
 def laplace_errors(run: Run) -> pd.DataFrame:
     """Laplace tokens below and past the end of their CGF."""
     rows = run.curves[run.curves["kind"] == "laplace"]
@@ -132,7 +132,7 @@ def laplace_errors(run: Run) -> pd.DataFrame:
     )
 
 
-@table("critical-temperature --set replicates=100", says="against measured|^In dimension")
+@table("critical-temperature --paper", says="against measured|^In dimension")
 def participation_by_temperature(run: Run) -> pd.DataFrame:
     """Participation at the largest drawn n: draws, the exact law, limit laws."""
     of_it = run.curves[run.curves["statistic"] == "participation"]

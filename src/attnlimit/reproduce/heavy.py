@@ -129,7 +129,7 @@ class HeavyTails(DrawnExperiment):
             outputs.append(Series(part["n"], part["output"], "points", label, label))
             if t < 1:
                 outputs.append(Series(part["n"], part["limit"], "line", None, label))
-                errors += pair(part, "n", f"{label}, exact law", label)
+                errors += pair(part, "n", label)
         cold = where(curves, kind="frozen")
         cold = cold.assign(ratio=cold["parameter"] / np.sqrt(2 * np.log(cold["n"])))
         edge = Series([1, 1], [1e-4, 1], "dotted", "freezing", REFERENCE)
