@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -36,17 +36,14 @@ def replicate_errors(
     """
     generator = generator_of(seed)
     found: dict[str, list[Tensor]] = {name: [] for name in statistics if name != "pointwise"}
-    truth: Sequence[Tensor] = _moments(head.output().double()) if found else ()
+    truth = head.output().double()
+    moments = {name: MOMENTS[name.removesuffix("_norm")] for name in found}
     among = max(sampler.size, 64)
-    for picks in _picks(head, sampler, replicates, generator, among) if truth else ():
-        mean, cov = _moments(_among(head, picks).double())
-        squares = {
-            "mean": (mean - truth[0]).square().sum(-1),
-            "covariance": (cov - truth[1]).square().sum((-1, -2)),
-        }
-        for name, parts in found.items():
-            square = squares[name.removesuffix("_norm")]
-            parts.append(square.sqrt() if name.endswith("_norm") else square)
+    for picks in _picks(head, sampler, replicates, generator, among) if found else ():
+        outputs = _among(head, picks).double()
+        for name, moment in moments.items():
+            square = (moment(outputs) - moment(truth)).square().flatten(1).sum(1)
+            found[name].append(square.sqrt() if name.endswith("_norm") else square)
     errors = {name: torch.cat(parts).numpy() for name, parts in found.items()}
     if "pointwise" in statistics:
         rows = torch.arange(len(head)) if queries is None else queries
@@ -54,11 +51,18 @@ def replicate_errors(
     return errors
 
 
-def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of outputs (..., n, d_v)."""
-    mean = outputs.mean(-2)
-    around = outputs - mean[..., None, :]
-    return mean, around.transpose(-1, -2) @ around / outputs.shape[-2]
+def _mean(outputs: Tensor) -> Tensor:
+    """Mean of outputs (..., n, d_v)."""
+    return outputs.mean(-2)
+
+
+def _covariance(outputs: Tensor) -> Tensor:
+    """Covariance of outputs (..., n, d_v)."""
+    around = outputs - outputs.mean(-2, keepdim=True)
+    return around.transpose(-1, -2) @ around / outputs.shape[-2]
+
+
+MOMENTS = {"mean": _mean, "covariance": _covariance}
 
 
 def _pointwise_errors(
