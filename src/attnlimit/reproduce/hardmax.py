@@ -11,6 +11,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
+from attnlimit.reproduce.drawn_keys import drawn_keys
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.reproduce.rows import groups, where
@@ -58,13 +59,11 @@ class Hardmax(DrawnExperiment):
         law = hardmax_error(head, tokens, query, n)
         rows = []
         for child in seed.spawn(shard["draws"]):
-            keys = tokens.sample(int(n[-1]), np.random.default_rng(child))
-            scores = keys @ head.tilts(query)
+            keys = drawn_keys(tokens, query, int(n[-1]), np.random.default_rng(child))
             for name, factors in sharpness.items():
                 for k, size in enumerate(n):
-                    output = _attend(factors[k] * scores[:size], scores[:size], keys[:size])
-                    miss = head.V @ output / law.scale[k] - law.target[0]
-                    rows.append((name, int(size), float(miss @ miss)))
+                    square = keys.square(factors[k], int(size), law.scale[k], law.target[0])
+                    rows.append((name, int(size), square))
         frame = pd.DataFrame(rows, columns=["what", "n", "square"])
         return frame.assign(tokens=shard["case"][0], dim=shard["case"][1])
 
@@ -138,13 +137,6 @@ class Hardmax(DrawnExperiment):
 def _problem(name: str, dim: int) -> tuple[Head, Tokens, Array]:
     query = np.linspace(1.0, 2.0, dim)
     return Head(np.eye(dim)), TOKENS[name](dim=dim), query / np.linalg.norm(query)
-
-
-def _attend(sharp: Array, scores: Array, keys: Array) -> Array:
-    if not np.isfinite(sharp).all():
-        return np.asarray(keys[scores.argmax()])
-    weights = np.exp(sharp - sharp.max())
-    return np.asarray(weights @ keys / weights.sum())
 
 
 EXPERIMENT = Hardmax()
