@@ -36,6 +36,21 @@ def test_it_is_the_exact_law_of_each_query(scale, single):
     np.testing.assert_allclose(law.output, head(x, points), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("scale", [0.1, 1.0, 3.0])
+@pytest.mark.parametrize("causal", [False, True])
+def test_single_precision_keeps_six_digits(scale, causal):
+    head, points, _ = problem(scale, size=300)
+    scores, values = head.tilts(points) @ points.T, points @ head.V.T
+    if causal:
+        scores[np.triu_indices(300, 1)] = -np.inf
+    scores, values = torch.tensor(scores).float()[9::10], torch.tensor(values).float()
+    counts = [16, 64, 384]
+    single = population_law(scores, values, counts)
+    double = population_law(scores.double(), values.double(), counts)
+    np.testing.assert_allclose(single.mse, double.mse, rtol=5e-6)
+    np.testing.assert_allclose(single.participation, double.participation, rtol=5e-6)
+
+
 def test_one_n_or_many_in_any_order_give_the_same():
     head, points, x = problem()
     scores, values = head.tilts(x) @ points.T, points @ head.V.T

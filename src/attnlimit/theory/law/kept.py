@@ -29,7 +29,7 @@ from attnlimit.theory.law.quadrature import (
     lowest_alpha,
     times_between,
 )
-from attnlimit.theory.law.sampled import SamplerLaw, by_blocks, checked
+from attnlimit.theory.law.sampled import SamplerLaw, by_blocks, checked, squared_distance
 from attnlimit.theory.limit import check_match
 from attnlimit.tokens import Tokens
 
@@ -127,7 +127,7 @@ class Sums(NamedTuple):
 
 def vectors(output: Tensor, values: Tensor) -> Moments:
     """Moments for values (N, d_v) that all queries share, and their outputs (m, d_v)."""
-    distance = torch.cdist(output, values, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    distance = squared_distance(output, values)
     extended = torch.cat([values, torch.ones_like(values[:, :1])], dim=1)
 
     def moments(first: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:

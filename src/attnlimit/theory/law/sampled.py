@@ -19,6 +19,8 @@ from attnlimit.result import Pictured, Result, table
 BLOCK = 1 << 16
 """Scores that are worked on at a time."""
 
+_NEAR = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class SamplerLaw(Result, Pictured):
@@ -74,11 +76,24 @@ def checked(
             f"scores must be (queries, keys) and {expected}, "
             f"got {tuple(rows.shape)} and {tuple(points.shape)}."
         )
-    if torch.isnan(rows).any() or (rows == torch.inf).any() or not torch.isfinite(points).all():
+    best = rows.amax(1) if rows.shape[1] else rows.sum(1) - torch.inf  # NaN where there is one
+    if torch.isnan(best).any() or (best == torch.inf).any() or not torch.isfinite(points).all():
         raise BadInput("scores or values contain NaN or infinite numbers; remove them first.")
-    if not torch.isfinite(rows).any(1).all():
+    if (best == -torch.inf).any():
         raise BadInput("a query sees no key at all; leave it out.")
     return rows, points
+
+
+def squared_distance(output: Tensor, values: Tensor) -> Tensor:
+    """|v_j - Gamma_i|^2, (R, N), of values (N, d_v) from outputs (R, d_v), to their last digit.
+
+    By products, and by differences where a key is so near to the output that digits would cancel.
+    """
+    size = output.square().sum(1, keepdim=True) + values.square().sum(1)
+    found = torch.addmm(size, output, values.T, alpha=-2)
+    query, key = (found < _NEAR * size).nonzero(as_tuple=True)
+    found[query, key] = (values[key] - output[query]).square().sum(1)
+    return found
 
 
 def certain_law(scores: Tensor, values: Tensor, chance: Tensor, weighted: bool) -> SamplerLaw:
