@@ -39,7 +39,7 @@ def sphere_rates(run: Run) -> pd.DataFrame:
     return _rates(run)
 
 
-@table("clt", says="against measured")
+@table("clt --paper", says="against measured")
 def deviations_by_horizon(run: Run) -> pd.DataFrame:
     """The standard deviation of √n times the error, at the smallest and the largest n."""
     rows = run.table[run.table["n"].isin([run.table["n"].min(), run.table["n"].max()])]

@@ -116,7 +116,9 @@ class CentralLimit(DrawnExperiment):
             largest = where(part, n=last)
             low, high = np.interp([0.25, 0.75], largest["level"], largest["quantile"])
             scaled = largest["quantile"] / ((high - low) / (2 * ndtri(0.75)))
-            quantiles.append(Series(largest["normal_quantile"], scaled, "points", label, label))
+            shown = np.unique(largest["normal_quantile"].searchsorted(np.linspace(-2.4, 2.3, 21)))
+            normal = largest["normal_quantile"].iloc[shown]
+            quantiles.append(Series(normal, scaled.iloc[shown], "points", label, label))
             one = part.groupby("n", as_index=False).first()
             deviations.append(points(one, "n", "measured", "stderr", label))
             deviations.append(Series(one["n"], one["predicted"], "line", None, label))
@@ -125,17 +127,15 @@ class CentralLimit(DrawnExperiment):
             # bars side by side
             one["n"] = one["n"] * 1.08 ** (place - len(config["horizons"]) // 2)
             distances.append(points(one, "n", "distance", "distance_stderr", label))
-        quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal", REFERENCE))
+        quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal law", REFERENCE))
         floor = noise_floor(config["replicates"])
-        distances.append(
-            Series([first, last], [floor, floor], "dotted", "normal values", REFERENCE)
-        )
+        distances.append(Series([first, last], [floor, floor], "dotted", "normal law", REFERENCE))
         title, x = f"quantiles at n = {last}, scaled by the quartiles", "normal quantile"
         spread = "√n × error: standard deviation (lines: predicted, dotted: n → ∞)"
         sd = "standard deviation"
         panels = (
             panel(title, quantiles, "quantile of the error", x, **LINEAR, y_limits=(-4, 4)),
-            panel("Kolmogorov distance to the normal law", distances, "distance", y_scale="linear"),
+            panel("Kolmogorov distance to normal", distances, "distance", y_scale="linear"),
             panel(spread, deviations, sd),
         )
         caption = f"mean output over the law of the queries, d = 1, {config['replicates']} draws"
