@@ -74,7 +74,7 @@ def sphere_errors(run: Run) -> pd.DataFrame:
     )
 
 
-@table("uniform")
+@table("uniform --paper")
 def largest_error(run: Run) -> pd.DataFrame:
     """The largest error over a ball at the largest n, times √n."""
     rows = run.curves[run.curves["n"] == run.curves["n"].max()]

@@ -94,8 +94,8 @@ class Uniform(DrawnExperiment):
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         panels = []
-        for (name, dim), here in groups(curves, "tokens", "dim"):
-            series = []
+        for (tokens, dim), here in groups(curves, "tokens", "dim"):
+            series, name = [], tokens.replace("gaussian", "Gaussian")
             for radius, part in groups(here, "radius"):
                 label = f"R = {radius:g}"
                 series += [
@@ -119,7 +119,8 @@ class Uniform(DrawnExperiment):
                 panel(title, multiples, y, x, x_scale="linear"),
             ]
         caption = "points: measured; lines: C(R)/√n; dashed: bound, probability 95 %"
-        return FigureSpec(self.title, panels, 2, caption)
+        radii = tuple(f"R = {radius:g}" for radius in sorted(curves["radius"].unique()))
+        return FigureSpec(self.title, panels, 2, caption, first=radii)
 
 
 def constants(curves: pd.DataFrame) -> pd.DataFrame:
