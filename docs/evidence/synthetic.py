@@ -155,7 +155,7 @@ def participation_by_temperature(run: Run) -> pd.DataFrame:
     )
 
 
-@table("hardmax", says="against measured")
+@table("hardmax --paper", says="against measured")
 def hardmax_measured(run: Run) -> pd.DataFrame:
     """The best of n tokens, and cooled scores, measured at the largest n that is drawn."""
     rows = run.table

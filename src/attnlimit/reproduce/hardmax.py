@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -118,14 +119,18 @@ class Hardmax(DrawnExperiment):
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         panels, dim = [], config["schedule_dim"]
         for size, part in groups(where(curves, what="hardmax"), "dim"):
-            series = pairs(part, "tokens")
+            series = pairs(part, "tokens", names=str.capitalize)
             panels.append(panel(f"best of n tokens, d = {size}", series, "error"))
         sphere = where(curves, tokens="sphere", dim=dim)
+        # c log n is dashed, to show the best below it
         sharpness = [
-            Series(here["n"], here["lam"], "line", NAMES[what], what)
+            Series(here["n"], here["lam"], "dashed" if what == "log" else "line", NAMES[what], what)
             for what, here in groups(sphere[sphere["what"] != "hardmax"], "what")
         ]
-        errors = pairs(sphere, "what", names=NAMES)
+        errors = [
+            replace(one, style="dashed") if one.label == NAMES["log"] else one
+            for one in pairs(sphere, "what", names=NAMES)
+        ]
         panels += [
             panel(f"sphere, d = {dim}: schedules of λ", errors, "error"),
             panel(f"sphere, d = {dim}: sharpness", sharpness, "λ"),
