@@ -95,9 +95,14 @@ def alpha_grid(
 
 def highest_alpha(score: Array, weight: Array, n: float, precision: Precision = EXACT) -> float:
     """Where e^{-alpha} is negligible beside the scores, in increasing order, that n keys reach."""
-    reachable = score[np.cumsum(weight[::-1])[::-1] * n > precision.rare]
-    top = float(reachable[-1] if len(reachable) else score[-1])
+    top = highest_reached(score, weight, n, precision)
     return top + precision.per_log_n * math.log(n) + precision.above
+
+
+def highest_reached(score: Array, weight: Array, n: float, precision: Precision) -> float:
+    """The highest of the scores, in increasing order, that n keys reach but rarely."""
+    reachable = score[np.cumsum(weight[::-1])[::-1] * n > precision.rare]
+    return float(reachable[-1] if len(reachable) else score[-1])
 
 
 def lowest_alpha(

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights, log_phi
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, key_weights, log_phi, meeting
+from attnlimit.theory.law.start import alpha_weights, late_grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class OwnKeys:
 class PairTable:
     """What a pair of queries needs of the independent keys, on a grid of (alpha, alpha')."""
 
-    alpha: tuple[Array, Array]
+    alpha: tuple[Array, Array]  # late grids
     log_phi: Array  # (J, J')
     drift: tuple[Array, Array]  # (J, J', c) each: E[w e^{-w-w'} u], E[w' e^{-w-w'} u'], in the
     # first c of the coordinates that the own keys' values have
@@ -61,7 +62,7 @@ def tabulate_pair(
 def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.int64]) -> Array:
     """E[Delta_1 . Delta_2] for each n, counting the own keys among the n."""
     fade, known = zip(*(k.on(a) for k, a in zip(own, table.alpha, strict=True)), strict=True)
-    steps = [alpha[1] - alpha[0] for alpha in table.alpha]
+    steps = [alpha_weights(alpha, 1) for alpha in table.alpha]
     drift_1, drift_2 = table.drift
     size = drift_1.shape[-1]
     phi = np.exp(table.log_phi)
@@ -89,14 +90,16 @@ def own_key_moments(
     """E Delta (len n, c) and E |Delta|^2 (len n,) for one query with some keys known.
 
     `linear` (K, c) are the coordinates of the centred value at the nodes, `quadratic` (K,) its
-    expected square. `alpha` is the grid if it is at hand.
+    expected square. `alpha` is the late grid if it is at hand.
     """
-    alpha = alpha_grid(score, weight, n, PAIRS, own.score) if alpha is None else alpha
+    alpha = late_grid(score, weight, n, PAIRS, own.score) if alpha is None else alpha
     sweep = Sweep.over(score, weight, alpha)
     first, second = sweep.moment(1, linear), sweep.moment(2, quadratic)
     fade, known = own.on(alpha)
     others = n.astype(np.float64)[:, None] - len(own.score)
-    none, one, two = (fade * sweep.meeting(others, k) for k in range(3))
-    square = none @ (known**2).sum(axis=1)
-    square += one @ (2 * (known * first).sum(axis=1) + second) + two @ (first**2).sum(axis=1)
-    return none @ known + one @ first, square
+    none, one, two = (fade * meeting(sweep.log_phi, others, k, 1.0) for k in range(3))
+    square = none * (known**2).sum(axis=1)
+    square += one * (2 * (known * first).sum(axis=1) + second) + two * (first**2).sum(axis=1)
+    single = alpha_weights(alpha, 1)
+    mean = (single * none) @ known + (single * one) @ first
+    return mean, square @ alpha_weights(alpha, 2)

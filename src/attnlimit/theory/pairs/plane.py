@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, log_phi
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, log_phi
+from attnlimit.theory.law.start import late_grid
 from attnlimit.theory.pairs.law import OwnKeys, PairTable, own_key_moments, pair_moment
 
 _PARALLEL = 1e-6
@@ -139,7 +140,7 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
     scores = own @ tilts.T  # (own key, query)
     precision = replace(PAIRS, step=keys.step)
     first, second = (
-        alpha_grid(k.score, k.weight, n, precision, own)
+        late_grid(k.score, k.weight, n, precision, own)
         for k, own in zip(nodes, scores.T, strict=True)
     )
     alpha = first, second

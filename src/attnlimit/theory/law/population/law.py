@@ -15,10 +15,10 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.theory.law.population.start import START, STEP, start_weights
 from attnlimit.theory.law.population.sums import query_sums
 from attnlimit.theory.law.quadrature import check_weights, meeting
 from attnlimit.theory.law.sampled import BLOCK, checked
+from attnlimit.theory.law.start import START, STEP, start_weights
 
 TOLERANCE = 1e-4
 """How far from one the weights may sum in float32; beyond it, float64 takes over."""

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, log_phi, meeting
+from attnlimit.theory.law.quadrature import PAIRS, Sweep, log_phi, meeting
+from attnlimit.theory.law.start import alpha_weights, late_grid
 from attnlimit.theory.pairs.plane import (
     Across,
     HeightNodes,
@@ -40,7 +41,7 @@ class SquareTable:
     left: dict[tuple[int, int], Array]  # power of w, power of y_0: (J, K)
     right: dict[tuple[int, int], Array]  # power of w*, power of y_1: (K, J*)
     log_phi: Array  # (J, J*)
-    steps: tuple[float, float]
+    steps: tuple[Array, Array]  # weights of the nodes
     across: Across
     known: dict[tuple[int, int, int, int], Array] = field(default_factory=dict)
 
@@ -54,7 +55,7 @@ class SquareTable:
             now = sweep.w**j * sweep.decay
             left |= {(j, a): now * nodes.height**a for a in range(5)}
         phi = log_phi(sweep.missed[:, None] + sweep.decay @ sums.missed)
-        steps = float(alpha[0][1] - alpha[0][0]), float(alpha[1][1] - alpha[1][0])
+        steps = alpha_weights(alpha[0], 2), alpha_weights(alpha[1], 2)
         return SquareTable(left, sums.moments, phi, steps, across)
 
     def moment(self, power: int, other: int, axes: Iterable[int] = ()) -> Array:
@@ -79,10 +80,10 @@ class SquareTable:
 
     def expectation(self, meetings: list[Array], n: float) -> float:
         """Sum over the grid of terms in which one, two, ... distinct keys meet."""
-        total = 0.0
+        total = np.zeros_like(self.log_phi)
         for distinct, term in enumerate(meetings, start=1):
-            total += float((meeting(self.log_phi, n, distinct, 1.0) * term).sum())
-        return total * self.steps[0] * self.steps[1]
+            total += meeting(self.log_phi, n, distinct, 1.0) * term
+        return float(self.steps[0] @ total @ self.steps[1])
 
 
 def square_moment(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
@@ -93,12 +94,14 @@ def square_moment(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
     plane = plane_of(keys, tilts)
     nodes = [keys.nodes(size, n) for size in plane.sizes]
     precision = replace(PAIRS, step=keys.step)
-    first, second = (alpha_grid(k.score, k.weight, n, precision) for k in nodes)
+    first, second = (late_grid(k.score, k.weight, n, precision) for k in nodes)
     sums = keys.sums(plane, nodes[0], (first, second), n, _DEGREES)
     table = SquareTable.of(sums, (first, second), keys.across)
     meetings = _meetings(table, plane, keys.values)
     joint = np.array([table.expectation(meetings, float(count)) for count in n])
-    return joint - _apart(keys, plane, nodes, n)
+    if keys.step != PAIRS.step:
+        first, second = (late_grid(k.score, k.weight, n, PAIRS) for k in nodes)
+    return joint - _apart(keys, plane, nodes, (first, second), n)
 
 
 def _meetings(t: SquareTable, plane: Plane, values: Array) -> list[Array]:
@@ -143,12 +146,15 @@ def _meetings(t: SquareTable, plane: Plane, values: Array) -> list[Array]:
     return [one, two, three, four]
 
 
-def _apart(keys: PlaneKeys, plane: Plane, nodes: list[HeightNodes], n: NDArray[np.int64]) -> Array:
+def _apart(
+    keys: PlaneKeys, plane: Plane, nodes: list[HeightNodes], alpha: PairGrid, n: NDArray[np.int64]
+) -> Array:
     """<E Gamma Gamma', E Gamma* Gamma*'> for keys of their own, for each n."""
     moments = []
-    for k in nodes:
-        sweep = Sweep.over(k.score, k.weight, alpha_grid(k.score, k.weight, n, PAIRS))
-        once, twice = (sweep.meeting(n.astype(np.float64)[:, None], j) for j in (1, 2))
+    counts = n.astype(np.float64)[:, None]
+    for k, here in zip(nodes, alpha, strict=True):
+        sweep, steps = Sweep.over(k.score, k.weight, here), alpha_weights(here, 2)
+        once, twice = (steps * meeting(sweep.log_phi, counts, j, 1.0) for j in (1, 2))
         across = once @ sweep.moment(2, k.across)
         along = once @ sweep.moment(2, k.height**2) + twice @ sweep.moment(1, k.height) ** 2
         moments.append((along - across, across))

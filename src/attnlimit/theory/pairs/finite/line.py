@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.theory.law.quadrature import PAIRS, alpha_grid
+from attnlimit.theory.law.quadrature import PAIRS
+from attnlimit.theory.law.start import late_grid
 from attnlimit.theory.pairs.gaussian import normal_nodes
 from attnlimit.theory.pairs.law import OwnKeys, pair_moment, tabulate_pair
 
@@ -28,7 +29,7 @@ def integrated_variance(horizon: float, n: NDArray[np.int64]) -> Array:
     share /= share.sum()
     y, weight = normal_nodes(horizon * float(place[-1]))
     nobody = OwnKeys(np.empty(0), np.empty((0, 1)))
-    grids = [alpha_grid(horizon * z * y, weight, n, PAIRS) for z in place]
+    grids = [late_grid(horizon * z * y, weight, n, PAIRS) for z in place]
     total = np.zeros(len(n))
     for i, z in enumerate(place):
         for j, other in enumerate(place[: i + 1]):

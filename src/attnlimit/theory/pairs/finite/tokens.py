@@ -15,6 +15,7 @@ from scipy.special import softmax
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Precision, Sweep, alpha_grid
+from attnlimit.theory.law.start import late_grid
 from attnlimit.theory.pairs.law import OwnKeys, own_key_moments, pair_moment, tabulate_pair
 
 
@@ -94,7 +95,7 @@ class Population:
         own = (self.own(i, keys), self.own(j, keys))
         scores = (self.scores[i], self.scores[j])
         first, second = (
-            alpha_grid(s, self.weights, n, precision, k.score)
+            late_grid(s, self.weights, n, precision, k.score)
             for s, k in zip(scores, own, strict=True)
         )
         centred = (self.values - self.outputs[i], self.values - self.outputs[j])
