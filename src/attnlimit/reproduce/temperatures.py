@@ -1,7 +1,7 @@
 """How do mean and covariance errors fall with n as a random head is sharpened?
 
-Shared by the Gaussian tokens and the sphere of [TSC]: projections W_q, W_k, W_v of variance 1/d,
-the first two times the square root of the scale, scores divided by sqrt(d).
+Shared by the Gaussian tokens and the sphere of arXiv 2512.10656: projections W_q, W_k, W_v of
+variance 1/d, the first two times the square root of the scale, scores divided by sqrt(d).
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ def horizons(capture: Captured, *, convention: str = "head") -> Array:
     ----------
     convention : {"head", "summed"}
         "head" is each head's own, with the model's scale. "summed" is the convention of the code
-        published with [TSC]: all heads of a layer as one matrix and no scale; one value for each
-        layer, repeated over its heads.
+        published with arXiv 2512.10656: all heads of a layer as one matrix and no scale; one value
+        for each layer, repeated over its heads.
     """
     checks.one_of(convention, CONVENTIONS, "convention")
     rows = []
