@@ -80,7 +80,7 @@ def test_workers_do_not_matter(tmp_path, whole, workers):
 
 def test_interruption_keeps_what_was_done_and_says_how_to_resume(tmp_path, whole):
     seen = []
-    with pytest.raises(Interrupted, match=r"3 of 20 shards.*same command again"):
+    with pytest.raises(Interrupted, match=r"3 of 10 shards.*same command again"):
         execute(load("clt"), SMALL, tmp_path, executor=StopsAfter(3))
     folder = execute(
         load("clt"),
@@ -88,8 +88,8 @@ def test_interruption_keeps_what_was_done_and_says_how_to_resume(tmp_path, whole
         tmp_path,
         progress=lambda status: seen.append((status.done, status.total)),
     )
-    assert seen[0] == (3, 20)
-    assert seen[-1] == (20, 20)
+    assert seen[0] == (3, 10)
+    assert seen[-1] == (10, 10)
     assert contents(folder) == whole
 
 
@@ -233,7 +233,7 @@ def test_a_full_disk_stops_resumably(tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(files.os, "fsync", fsync)
-        with pytest.raises(CannotStore, match=r"No space left.*of 20 shards.*resume"):
+        with pytest.raises(CannotStore, match=r"No space left.*of 10 shards.*resume"):
             execute(load("clt"), SMALL, tmp_path)
     assert not list(tmp_path.rglob("*.partial"))
     assert execute(load("clt"), SMALL, tmp_path).finished
