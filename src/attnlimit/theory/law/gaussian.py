@@ -118,14 +118,18 @@ def _even_table(sigma: float, n: NDArray[np.int64]) -> LaplaceTable:
     w = np.exp(step * np.arange(-deep, high + 1))
     pull = w * np.exp(-w)
     reached = count - lead + high  # nodes that some alpha meets
+    above = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
+    place = np.arange(-lead, count - lead)  # of each alpha among the nodes
+    # Keys above alpha have 1 - e^{-w} > 0.63: alphas with many of them have no phi left.
+    lost = 0.63 * max(float(n.min()) - 2, 0.0) * above[np.clip(place, 0, len(g))]
+    skipped = int((lost > EXACT.depth).sum())
 
     def correlated(nodes: Array, kernel: Array) -> Array:
         padded = np.zeros(lead + deep + reached)
         padded[lead + deep :][: len(nodes)] = nodes[:reached]
-        return np.correlate(padded, kernel, "valid")
+        return np.correlate(padded[skipped:], kernel, "valid")
 
-    above = np.append(np.cumsum(weight[::-1])[::-1], 0.0)
-    certain = above[np.clip(np.arange(count) - lead + high + 1, 0, len(g))]
+    certain = above[np.clip(place[skipped:] + high + 1, 0, len(g))]
     centred = g - sigma
     return LaplaceTable(
         log_phi(certain + correlated(weight, -np.expm1(-w))),

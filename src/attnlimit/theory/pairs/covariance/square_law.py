@@ -32,6 +32,7 @@ from attnlimit.theory.pairs.plane import (
 )
 
 _DEGREES = (2, 3, 4)  # highest power of the second coordinate beside w*^0, w*^1, w*^2
+_PLANE = tuple(product((0, 1), repeat=2))  # two coordinates of a key in the plane
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,18 +117,26 @@ def _meetings(t: SquareTable, plane: Plane, values: Array) -> list[Array]:
     one, two, three, four = (nothing.copy() for _ in range(4))
     pull, other = [m(1, 0, [a]) for a in (0, 1)], [m(0, 1, [a]) for a in (0, 1)]
     overlap, alone, alone_2 = across(1, 1), across(2, 0), across(0, 2)
-    # (u G u*)^2: slots a, c of the first query and b, d of the second.
-    for a, c, b, d in product((0, 1), repeat=4):
-        k = gram[a, b] * gram[c, d]
-        one += k * m(2, 2, [a, c, b, d])
-        two += k * m(2, 0, [a, c]) * m(0, 2, [b, d])
-        two += k * (m(1, 1, [a, b]) * m(1, 1, [c, d]) + m(1, 1, [a, d]) * m(1, 1, [c, b]))
-        two += 2 * k * (m(2, 1, [a, c, b]) * other[d] + m(1, 2, [a, b, d]) * pull[c])
-        three += k * (m(2, 0, [a, c]) * other[b] * other[d] + m(0, 2, [b, d]) * pull[a] * pull[c])
-        three += 2 * k * m(1, 1, [a, b]) * pull[c] * other[d]
-        three += 2 * k * m(1, 1, [a, d]) * pull[c] * other[b]
-        four += k * pull[a] * pull[c] * other[b] * other[d]
-    for a, b in product((0, 1), repeat=2):
+    # (u G u*)^2: slots a, c of the first query meet b, d of the second through G.
+    facing = [gram[a, 0] * other[0] + gram[a, 1] * other[1] for a in (0, 1)]
+    faced = [gram[0, b] * pull[0] + gram[1, b] * pull[1] for b in (0, 1)]
+    met = sum(gram[a, b] * m(1, 1, [a, b]) for a, b in _PLANE)
+    apart = pull[0] * facing[0] + pull[1] * facing[1]
+    turn = {(b, d): sum(gram[a, b] * m(1, 1, [a, d]) for a in (0, 1)) for b, d in _PLANE}
+    for (a, b), (c, d) in product(_PLANE, _PLANE):
+        one += gram[a, b] * gram[c, d] * m(2, 2, [a, c, b, d])
+    two += met**2
+    three += 2 * met * apart
+    four += apart**2
+    for b, d in _PLANE:
+        seen = sum(gram[a, b] * gram[c, d] * m(2, 0, [a, c]) for a, c in _PLANE)
+        two += seen * m(0, 2, [b, d]) + turn[b, d] * turn[d, b]
+        three += m(2, 0, [b, d]) * facing[b] * facing[d] + m(0, 2, [b, d]) * faced[b] * faced[d]
+        three += 2 * m(1, 1, [b, d]) * facing[b] * faced[d]
+    for c in (0, 1):
+        two += 2 * facing[c] * sum(gram[a, b] * m(2, 1, [a, c, b]) for a, b in _PLANE)
+        two += 2 * faced[c] * sum(gram[a, b] * m(1, 2, [a, b, c]) for a, b in _PLANE)
+    for a, b in _PLANE:
         # 2 trace (u G u*) C + 2 (u Q u*) C, with Q = `bent`.
         k = 2 * (trace * gram[a, b] + bent[a, b])
         one += k * across(2, 2, [a, b])
