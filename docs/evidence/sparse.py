@@ -11,7 +11,7 @@ from evidence.runs import Run
 MODELS = {"attention": "attention", "pooled": "pooled", "vectorized": "vectorised"}
 
 
-@table("sparse-check", says="^at d|^test_error|^train_loss")
+@table("sparse-check --paper", says="^at d|^test_error|^train_loss")
 def readouts_checked(run: Run) -> pd.DataFrame:
     """Theory against trained classifiers, test error and training loss, at the larger d."""
     rows = run.table.set_index(["quantity", "setting"])
@@ -59,7 +59,7 @@ def bags_separated(run: Run) -> pd.DataFrame:
     )
 
 
-@table("sparse-alignment", says="^cosine|^Beyond")
+@table("sparse-alignment --paper", says="^cosine|^Beyond")
 def cosines_after_two_steps(run: Run) -> pd.DataFrame:
     """The cosine of the query with the signal."""
     rows = run.table
