@@ -65,7 +65,7 @@ def test_mean_square_of_the_linear_covariance_control():
 def test_controls_of_the_covariance_have_mean_zero(scale):
     tokens, head = Gaussian(cov=COV), HEAD.scaled(scale)
     seed = np.random.SeedSequence(1)
-    found = sweep(head, tokens, ["covariance"], np.array([50, 200]), 2000, seed, queries=40)
+    found = sweep(head, tokens, ["covariance"], np.array([50, 200]), 100, seed, queries=40)
     for controls in found["covariance"].zeros:
         error = controls.std(axis=0) / np.sqrt(len(controls))
         assert (np.abs(controls.mean(axis=0)) <= 4.5 * error).all()

@@ -31,7 +31,7 @@ def scatter(found, truth):
 
 @pytest.fixture(scope="module")
 def pools():
-    """Draws of a diffuse head and of one past the horizon 1."""
+    """Draws, a set of tokens each, of a diffuse head and of one past the horizon 1."""
     tokens = al.Gaussian(dim=10, variance=0.5)
     return {
         scale: sweep(
@@ -41,6 +41,7 @@ def pools():
             N,
             2000,
             np.random.SeedSequence(0),
+            sets=1,
         )
         for scale in (1.0, 6.0)
     }

@@ -75,26 +75,27 @@ class GaussianFeatures:
         share = LARGEST_SHARE * n
         return largest <= share * np.diag(self.gram), departures <= share * self.scalar_variances
 
-    def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self, keys: Tensor, sets: int = 1) -> tuple[Tensor, Tensor]:
         """Sum the features over tokens (B, S, d): (B, J, d_v) and scalars (B, Z), in float64.
 
-        Draw by draw: a product of matrices of another shape may differ in its last bit.
+        Draw by draw, `sets` of them: a product of matrices of another shape may differ in its last
+        bit.
         """
-        vectors, scalars = zip(*map(self._sums, keys), strict=True)
-        return torch.stack(vectors), torch.stack(scalars)
+        vectors, scalars = zip(*map(self._sums, keys.split(sets)), strict=True)
+        return torch.cat(vectors), torch.cat(scalars)
 
     def _sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         centred = keys - self.mean
         coordinates = centred @ self.whiten
         weights = torch.exp(coordinates**2 @ self.exponents / 2)
-        weighted = weights.double().T @ centred.double()
-        vectors = (self.maps @ weighted[:, :, None])[:, :, 0]
+        weighted = weights.double().mT @ centred.double()
+        vectors = (self.maps @ weighted[..., None])[..., 0]
         squares = torch.stack(
             [((coordinates @ metric) * coordinates).sum(-1) for metric in self.lengths], dim=-1
         )
-        distinct = weights[:, 1:].double()
-        products = distinct.T @ squares.double()
-        return vectors, torch.cat([products.flatten(), distinct[:, 1:].sum(0)])
+        distinct = weights[..., 1:].double()
+        products = distinct.mT @ squares.double()
+        return vectors, torch.cat([products.flatten(1), distinct[..., 1:].sum(1)], dim=1)
 
 
 @dataclass(frozen=True)
@@ -118,10 +119,14 @@ class GenericFeatures:
         used = self.largest <= LARGEST_SHARE * n * np.diag(self.gram)
         return used, np.ones(0, dtype=bool)
 
-    def sums(self, keys: Tensor) -> tuple[Tensor, Tensor]:
-        """Sum the features over tokens; there are no scalar ones."""
-        rows = [self.values(block.numpy()).sum(axis=0) for block in keys.double()]
-        vectors = torch.from_numpy(np.asarray(rows) - keys.shape[1] * self.centre)
+    def sums(self, keys: Tensor, sets: int = 1) -> tuple[Tensor, Tensor]:
+        """Sum the features over tokens, draw by draw; there are no scalar ones."""
+        size = keys.shape[1]
+        rows = []
+        for block in keys.double().split(sets):
+            table = self.values(block.flatten(0, 1).numpy())
+            rows.append(table.reshape(sets, size, *table.shape[1:]).sum(axis=1))
+        vectors = torch.from_numpy(np.concatenate(rows) - size * self.centre)
         return vectors, vectors.new_zeros((len(vectors), 0))
 
     def values(self, tokens: Array) -> Array:

@@ -40,6 +40,9 @@ from attnlimit.tokens import GaussianForm, Tokens
 
 BATCH_PAIRS = 1 << 24
 MAX_BATCH = 32
+# Where n is small a draw has several sets of tokens: at most so many pairs, and tokens.
+SET_PAIRS = 1 << 19
+SET_TOKENS = 1 << 11
 
 
 @dataclass(frozen=True)
@@ -69,11 +72,14 @@ def sweep(
     *,
     queries: int | None = None,
     moment: Moment | None = None,
+    sets: int | None = None,
 ) -> dict[str, Samples]:
     """Measure several statistics over an increasing grid of n from the same draws.
 
     Draw r uses child r of `seed`: shards of one sweep, and heads of different temperature, see the
-    same tokens when they are given the same seed.
+    same tokens when they are given the same seed. Where n is small a draw is the average over
+    `sets` of tokens: single ones are too skewed for a few draws to know their own scatter, and
+    cost next to nothing.
     """
     unknown = set(statistics) - {*SQUARED, *NORMS}
     if unknown:
@@ -106,11 +112,12 @@ def sweep(
     kinds = {name: name.split("_")[0] for name in statistics}
     rows: dict[str, list[list[Tensor]]] = defaultdict(list)
     children = seed.spawn(replicates)
-    batch = int(np.clip(BATCH_PAIRS // max(asked[-1] * int(n[-1]), 1), 1, MAX_BATCH))
+    sets = sets or sets_of(int(n[-1]))
+    batch = int(np.clip(BATCH_PAIRS // max(sets * asked[-1] * int(n[-1]), 1), 1, MAX_BATCH))
     for start in range(0, replicates, batch):
         seeds = children[start : start + batch]
         found: dict[str, list[Tensor]] = defaultdict(list)
-        for prefix in _prefixes(head, tokens, n, asked, seeds, reference, features):
+        for prefix in _prefixes(head, tokens, n, asked, sets, seeds, reference, features):
             for name in statistics:
                 found[name].append(estimators[name](prefix))
             if "mean" in kinds.values():
@@ -119,7 +126,7 @@ def sweep(
             if "covariance" in kinds.values():
                 found["zeros_covariance"].append(covariance.controls(prefix))
         for name, columns in found.items():
-            rows[name].append(columns)
+            rows[name].append([one.unflatten(0, (-1, sets)).mean(1) for one in columns])
     errors = {
         "mean": reference.mean_error,
         "covariance": reference.covariance_error,
@@ -142,17 +149,25 @@ def sweep(
     }
 
 
+def sets_of(largest: int) -> int:
+    """How many sets of tokens a draw averages over, by the largest n; one past 512."""
+    return max(1, min(SET_PAIRS // largest**2, SET_TOKENS // largest))
+
+
 def _prefixes(
     head: Head,
     tokens: Tokens,
     n: NDArray[np.int64],
     asked: list[int],
+    sets: int,
     seeds: Sequence[np.random.SeedSequence],
     reference: Reference,
     features: TokenFeatures,
 ) -> Iterator[Prefix]:
+    """Every prefix of the sets of all draws, the sets of one draw side by side."""
     largest = int(n[-1])
-    drawn = np.stack([tokens.sample(largest, np.random.default_rng(seed)) for seed in seeds])
+    rows = [tokens.sample(sets * largest, np.random.default_rng(seed)) for seed in seeds]
+    drawn = np.concatenate(rows).reshape(len(seeds) * sets, largest, -1)
     keys = torch.from_numpy(drawn).float()
     tilts = torch.from_numpy(drawn[:, : asked[-1]] @ head.A.T).float()
     limits = torch.from_numpy(limit(head, tokens)(drawn[:, : asked[-1]]) - reference.mean)
@@ -164,7 +179,7 @@ def _prefixes(
         n.tolist(), asked, prefix_outputs(tilts, keys, n.tolist(), asked), strict=True
     ):
         segment = keys[:, previous:size]
-        vector_sums, scalar_sums = features.sums(segment)
+        vector_sums, scalar_sums = features.sums(segment, sets)
         sums, scalars = sums + vector_sums, scalars + scalar_sums
         segment = segment.double()
         total = total + segment.sum(1)
