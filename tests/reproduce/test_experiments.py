@@ -7,6 +7,7 @@ from attnlimit.reproduce import EXPERIMENTS, load, run
 from attnlimit.reproduce.compare import COMPARED
 from attnlimit.reproduce.pages import table_of, write_report, write_result
 from attnlimit.runs import RunFolder
+from same_marks import check_marks, surer
 
 BERT = {"tokens": 48, "layers": [0], "heads": 2}
 LOOKUP = {"articles": 5, "passages": 4, "asked": 1, "tokens": 20}
@@ -178,6 +179,8 @@ def test_experiment(name, tmp_path, request):
     assert table_of(RunFolder(folder)).equals(result.shown)
     if name not in NOT_COMPARED:
         agrees(result.curves)
+    check_marks(result)
+    check_marks(surer(result))
     for series in (one for panel in result.figure.panels for one in panel.series):
         assert len(series.x) == len(series.y)
 

@@ -184,10 +184,14 @@ def _goodness(
 
 
 def _bootstrap(curve: Curve, covariance: Array, half: float, row: Array) -> Array:
-    """Slopes of curves drawn from the fitted normal law of the points."""
+    """Slopes of curves drawn from the law of the points, Student's if their draws are counted."""
     values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
     root = vectors * np.sqrt(np.maximum(values, 0))
-    noise = np.random.default_rng(0).standard_normal((BOOTSTRAP, len(curve.value))) @ root.T
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((BOOTSTRAP, len(curve.value))) @ root.T
+    if curve.replicates is not None:
+        freedom = curve.replicates - 1
+        noise /= np.sqrt(rng.chisquare(freedom, (BOOTSTRAP, 1)) / freedom)
     drawn = np.maximum(curve.value + noise, 1e-3 * curve.value)
     return np.asarray((half * np.log(drawn)) @ row)
 

@@ -96,7 +96,8 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
     n : array of int
         Numbers of tokens; one draw of the largest serves all of them.
     replicates : int
-        Independent draws, at least two.
+        Independent draws, at least two. Where n is small a draw of "mean", "covariance", "moment"
+        or a norm is an average over several sets of tokens.
     seed : int
         The same seed gives the same draws for every head and statistic.
     x : (m, d) array, optional

@@ -9,6 +9,7 @@ from attnlimit.reproduce import EXPERIMENTS, load, run
 from attnlimit.reproduce.pages import write_report
 from attnlimit.reproduce.sparse.check import SETTINGS
 from attnlimit.runs import RunFolder
+from same_marks import check_marks, surer
 
 PLANNED = {"budgets": [60], "replicates": 2, "test_bags": 50}
 TINY = {
@@ -107,6 +108,8 @@ def test_experiment_runs_and_draws(name, tmp_path, request):
     assert result.experiment.title.split(":")[0] in page
     assert json.dumps(load(name).config(True))
     curves = result.curves
+    check_marks(result)
+    check_marks(surer(result))
     if name in SLACK:
         agree(curves[curves["quantity"].isin(QUANTITIES)], SLACK[name])
 

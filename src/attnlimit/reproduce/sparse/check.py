@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.picture import REFERENCE, FigureSpec, Series
+from attnlimit.reproduce.compare import comparable
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel
 from attnlimit.reproduce.rows import where
@@ -85,7 +86,7 @@ class TheoryCheck(Experiment):
                 Series(ends, [0, 0], "dotted", None, REFERENCE),
                 *(Series(ends, [z, z], "dotted", None, REFERENCE) for z in (3, -3)),
             )
-            y = "measured minus predicted, in standard errors"
+            y = "predicted minus measured, in standard errors"
             panels.append(panel(label, series, y, "setting", **LINEAR, y_limits=(-5, 5)))
         return FigureSpec("Theory against trained classifiers, setting by setting", tuple(panels))
 
@@ -94,6 +95,10 @@ class TheoryCheck(Experiment):
         named = {"name": "setting", **large, "z_limit": "z extrapolated"}
         columns = ["name", "quantity", "predicted", *large, "z_limit"]
         return extrapolated(config, curves)[columns].rename(columns=named)
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """The larger size, as in the table: the smaller is there to tell its bias from noise."""
+        return comparable(where(curves, dim=config["dims"][1]))
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """How many comparisons pass, how the differences are spread, and whether they lean."""
@@ -133,8 +138,8 @@ def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
     both["limit_stderr"] = np.hypot(
         (1 + factor) * both["stderr_large"], factor * both["stderr_small"]
     )
-    both["z_large"] = (both["measured_large"] - both["predicted"]) / both["stderr_large"]
-    both["z_limit"] = (both["limit"] - both["predicted"]) / both["limit_stderr"]
+    both["z_large"] = (both["predicted"] - both["measured_large"]) / both["stderr_large"]
+    both["z_limit"] = (both["predicted"] - both["limit"]) / both["limit_stderr"]
     return both
 
 

@@ -81,7 +81,7 @@ class WhoWins(Experiment):
         won = winners(curves)
         lost = won["least_error"] > HOPELESS
         nobody = f"nobody (error above {HOPELESS:.0%})"
-        wide = 0.6 * float(np.diff(config["strengths"]).min())
+        wide = 0.6 * float(np.diff(config["strengths"]).min(initial=1.0))
         series = [
             marks(
                 part,

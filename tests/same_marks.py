@@ -1,0 +1,56 @@
+"""Is z the same in a table and in its figure? What is beyond three errors is marked in both."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from attnlimit.reproduce.compare import BEYOND, MARK, OWN, with_z
+from attnlimit.reproduce.result import Result
+
+ERRORS = ("stderr", "measured_stderr", "predicted_stderr", OWN)
+
+
+def surer(result: Result) -> Result:
+    """The same with errors a fiftieth as large: much is then beyond three of them."""
+    smaller = {name: result.curves[name] / 50 for name in ERRORS if name in result.curves}
+    return Result(result.experiment, result.config, result.curves.assign(**smaller))
+
+
+def check_marks(result: Result) -> None:
+    """Hold every z of the table, and every ring of the figure, to those of the compared rows."""
+    compared = result.experiment.compared(result.config, result.weighed)
+    points = [
+        series
+        for panel in result.figure.panels
+        for series in panel.series
+        if series.beyond is not None
+    ]
+    if compared is None:
+        assert not any(any(series.beyond) for series in points)
+        return
+    z = with_z(compared)["z"].to_numpy(float)
+    for name, values in (("z", z), ("largest |z|", np.abs(z))):
+        if name in result.table:
+            shown = result.table[name].to_numpy(float)
+            known = np.isfinite(shown)
+            assert among(shown[known], values).all()
+            marked = [text.endswith(MARK) for text in result.shown[name]]
+            assert marked == (np.abs(shown) > BEYOND).tolist()
+    measured = compared["measured"].to_numpy(float)
+    far = np.abs(z) > BEYOND
+    for series in points:
+        value = series.x if series.x_error is not None else series.y
+        place = np.asarray(value, dtype=float)
+        ringed = np.asarray(series.beyond, dtype=bool)
+        whole = among(place, measured).all()  # else what is missing of 1, on an axis of its own
+        rows = measured if whole else 1 - np.abs(measured)
+        drawn = among(place, rows)
+        assert among(place[ringed], rows[far]).all()
+        assert not among(place[~ringed & drawn], np.setdiff1d(rows[far], rows[~far])).any()
+
+
+def among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Which of the values are in a list, to rounding."""
+    known = known[np.isfinite(known)]
+    near = np.isclose(values[:, None], known[None, :], rtol=1e-9, atol=0)
+    return near.any(axis=1)
