@@ -51,7 +51,8 @@ def at_size(rows: pd.DataFrame, dim: int, draws: int) -> pd.DataFrame:
 
     What they miss is of the order of 1/d, `FINITE` times that of an error's p (1 - p) or of a
     loss; that size is a fit, cautious for a query that is given and too small for one that took
-    its steps on few bags (studies/finite_dimension.py). Measurements of a kind share what their draws show of their scatter.
+    its steps on few bags (studies/finite_dimension.py). Measurements of a kind share what their
+    draws show of their scatter.
     """
     kinds = [name for name in ("quantity", "model") if name in rows]
     spread = pd.concat(
