@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
 from attnlimit.errors import NotConverged
+from attnlimit.sparse import Bags, plan_bags
 from attnlimit.sparse.law.features import attention_points
 from attnlimit.sparse.law.learning_curve import learning_curve
 from attnlimit.sparse.law.readout import readout
@@ -30,7 +31,17 @@ def run(settings: int = 25) -> list[Row]:
         Row(f"one logistic readout, median of {settings}, against 0.3 s", one, 0.3, 1),
         Row("theory of sparse-curves, 3 models x 20 alpha, against 10 s", three, 10, 1),
         Row("logistic readout, against quad around minimize_scalar at 1e-4", ours, research, 50),
+        Row("plan of 1000 bags of 100 in 100 dimensions, CPU, against 60 s", _plan(), 60, 1),
     ]
+
+
+def _plan() -> float:
+    """CPU seconds of a plan for bags of the theory's own kind."""
+    instances, labels = SparseTask(100, 2, 4.0, 0.5).sample(1000, 100, seed=0)
+    pilot = Bags(tuple(np.asarray(instances, np.float64)), np.asarray(labels, np.int64))
+    start = time.process_time()
+    plan_bags(pilot)
+    return time.process_time() - start
 
 
 def _median_readout(settings: int) -> float:
