@@ -86,7 +86,7 @@ def test_influence_is_the_derivative_of_the_mean_output(cap):
 
 def test_a_block_at_a_time_gives_the_same_influence(cap, monkeypatch):
     whole = cap.influence(4, 5)
-    monkeypatch.setattr("attnlimit.models.heads.influence.BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr("attnlimit.models.heads.influence.BLOCK", 1000)
     np.testing.assert_allclose(cap.influence(4, 5), whole, rtol=1e-4)
 
 

@@ -8,7 +8,10 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.capture.captured import BLOCK_ENTRIES, Captured, CapturedHead, CapturedLayer
+from attnlimit.models.capture.captured import Captured, CapturedHead, CapturedLayer
+
+BLOCK = 1 << 18
+"""Entries of attention at a time: what stays in the processor's cache between passes over them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ def layer_influence(
     """
     chosen = list(range(len(layer.q))) if heads is None else heads
     captured = [layer.head(0, head) for head in chosen]
-    together = max(1, BLOCK_ENTRIES // len(captured[0]) ** 2)
+    together = max(1, BLOCK // len(captured[0]) ** 2)
     parts = [
         _influence(captured[start : start + together], second)
         for start in range(0, len(captured), together)
@@ -61,7 +64,7 @@ def _influence(heads: list[CapturedHead], second: bool) -> tuple[Tensor, ...]:
     """The fields of `LayerInfluence` for some heads at once."""
     size = len(heads[0])
     values = torch.stack([head.v for head in heads])
-    step = max(1, BLOCK_ENTRIES // (size * len(heads)))
+    step = max(1, BLOCK // (size * len(heads)))
     received, squared = torch.zeros(len(heads), size), torch.zeros(len(heads), size)
     back, squared_back = torch.zeros_like(values), torch.zeros_like(values)
     outputs, participations, biases = [], [], []
