@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from attnlimit.samplers import Sampler
 
 _NEIGHBOUR = 1.25
-_MISSING = 0.35  # how much of the fluctuation on a sphere a first-order response can miss
 
 
 @runtime_checkable
@@ -152,11 +151,7 @@ def _mean_error(head: Head, tokens: Tokens, n: tuple[int, ...]) -> MeanError:
 
 
 def _exact(head: Head, tokens: Tokens, statistic: str, n: NDArray[np.int64]) -> tuple[Array, Array]:
-    """The value at each n, and its numerical error.
-
-    The covariance's bias is exact; its fluctuation is a first-order response on a sphere, and the
-    error says so.
-    """
+    """The value at each n, and its numerical error."""
     if statistic == "pointwise":
         return average_pointwise_error(head, tokens, n)
     form, at = tokens.form, tuple(n.tolist())
@@ -166,8 +161,7 @@ def _exact(head: Head, tokens: Tokens, statistic: str, n: NDArray[np.int64]) -> 
     if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim > 1:
         sphere = Sphere(tokens.dim, form.radius)
         found = sphere_covariance_error(head, sphere, n, _mean_error(head, tokens, at))
-        return found.mse, np.hypot(found.numerical_error, _MISSING * found.fluctuation)
-    if isinstance(form, GaussianForm):
+    elif isinstance(form, GaussianForm):
         found = covariance_error(head, tokens, n, _mean_error(head, tokens, at))
     else:
         found = population_covariance_error(head, tokens, n)

@@ -8,8 +8,9 @@ from attnlimit.theory.pairs.covariance.output_energy import joint_moments, key_m
 from attnlimit.theory.pairs.mean import mean_error
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
 from attnlimit.theory.pairs.sphere import SphereKeys
-from attnlimit.theory.pairs.sphere_mean import extrapolation, sphere_mean_error
+from attnlimit.theory.pairs.sphere_mean import sphere_mean_error
 from attnlimit.theory.pairs.sphere_own_keys import SphereOwnKeys
+from attnlimit.theory.pairs.sphere_sharp import extrapolation
 
 
 def unit_rows(rng, *shape):

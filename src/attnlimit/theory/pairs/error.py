@@ -20,6 +20,11 @@ class MeanError:
     own_share: Array  # the part of it that single queries carry, (1/n) E|Gamma_n - m|^2
     own_error: Array  # the numerical error of that
 
+    def at(self, rows: slice) -> MeanError:
+        """The same for some of the n."""
+        parts = (self.mse, self.numerical_error, self.own_share, self.own_error)
+        return MeanError(self.n[rows], *(part[rows] for part in parts))
+
 
 def combine(
     n: NDArray[np.int64], own: Array, own_error: Array, pair: Array, pair_error: Array

@@ -31,6 +31,7 @@ from attnlimit.tokens.bessel import bessel_ratio
 
 _COARSE_STEP, _COARSE_POINTS = 0.75, 6  # errors below 1e-5 of a sum
 _GRID = 2001
+_SHARP = 40.0  # from this size of tilts on
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,10 @@ class SphereKeys:
     def of(head: Head, tokens: Sphere) -> SphereKeys:
         """The head, seen from tokens of length one."""
         return SphereKeys(tokens.radius**2 * head.A, tokens.radius * head.V)
+
+    def fit_for(self, size: float) -> SphereKeys:
+        """The same or, for tilts so long that scores are sharp, with a rule that is cheaper."""
+        return self.coarse() if size > _SHARP else self
 
     def coarse(self) -> SphereKeys:
         """The same for sharp scores, where a rule that is cheaper is good enough."""

@@ -17,6 +17,7 @@ from scipy.interpolate import RectBivariateSpline
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights
 from attnlimit.theory.pairs.sphere import SphereKeys, below_top
+from attnlimit.theory.pairs.sphere_sharp import capped
 
 _SIZES = 12
 _HEIGHTS = 97
@@ -87,9 +88,7 @@ class SphereOwnKeys:
 
     def cut(self, queries: Array) -> Array:
         """Tilts of unit queries, none longer than the cap."""
-        tilts = self.keys.tilts(queries)
-        size = np.linalg.norm(tilts, axis=-1, keepdims=True)
-        return tilts * np.minimum(1.0, self.cap / np.maximum(size, 1e-300))
+        return capped(self.keys.tilts(queries), self.cap)
 
     def pair(self, x: Array, y: Array) -> Array:
         """The effect on E[Gamma_n(x).Gamma_n(y)], for each n."""

@@ -11,7 +11,6 @@ weighed by its own error (docs/theory/moments.md, covariance).
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +19,14 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.moments import WhitenedHead, covariance_influence, mean_covariance
 from attnlimit.theory.pairs.average import average_over_pairs, controlled_mean
+from attnlimit.theory.pairs.covariance.error import (
+    CovarianceError,
+    mean_square,
+    squared_bias,
+    summed,
+    two_queries,
+    weighed,
+)
 from attnlimit.theory.pairs.covariance.output_energy import mean_squared_energy
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
 from attnlimit.theory.pairs.covariance.projection import Projection
@@ -41,19 +48,7 @@ _ENOUGH = 0.01  # relative error from which on the weak limit is enough by itsel
 _FAR_FROM_WEAK = 3.0  # variance of the scores past which the weak limit says nothing
 _CENTRED = 1e-9
 _SECOND_ORDER = 0.25  # of what own keys do to first order, and of the shape they give the bias
-_NOT_APART = 0.01  # how far the square of the mean and the covariance may vary together
 _MOST_MISSED = 2.0  # largest factor by which the mean's exact pair term corrects a projection
-
-
-@dataclass(frozen=True, eq=False)
-class CovarianceError:
-    """E|Cov_n - Cov|_F^2 for each n, its two parts, and the spread of the token rule."""
-
-    n: NDArray[np.int64]
-    mse: Array
-    bias_square: Array
-    fluctuation: Array
-    numerical_error: Array
 
 
 def covariance_error(
@@ -66,7 +61,7 @@ def covariance_error(
         return _strong_error(head, tokens, white, mean)
     if (weak.numerical_error <= _ENOUGH * weak.mse).all():
         return weak
-    return _weighed([weak, _strong_error(head, tokens, white, mean)])
+    return weighed([weak, _strong_error(head, tokens, white, mean)])
 
 
 def _weak_error(
@@ -108,37 +103,27 @@ def _strong_error(
     tilts = white.tilts(np.concatenate([half, -half]))
     top = 1.2 * max(float(np.linalg.norm(tilts, axis=1).max()), 1e-6)
     moments = OutputMoments.at(n, top, white.offset)
-    # E Cov_n - Cov for each n, (len n, d_v, d_v); the mean's own spread taken as isotropic.
     gram = white.values @ white.values.T
-    common = (mean.mse / max(float(np.trace(gram)), 1e-300))[:, None, None] * gram
     outputs = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     shift = white.values @ np.stack([m.average_shift(tilts) for m in moments]) @ white.values.T
     # A query is one of its own keys: the trace of its second moment is known with that.
-    trace = np.trace(outputs, axis1=1, axis2=2)
-    own = n * mean.own_share / np.maximum(trace, 1e-300) - 1
-    bias = shift + own[:, None, None] * outputs - common
-    bias_square = (bias**2).sum(axis=(1, 2))
-    unsure = n * mean.own_error / np.maximum(trace, 1e-300) + _SECOND_ORDER * np.abs(own)
-    unsure *= np.linalg.norm(outputs, axis=(1, 2))
-    bias_error = 2 * np.sqrt(bias_square) * unsure + unsure**2
+    trace = np.maximum(np.trace(outputs, axis1=1, axis2=2), 1e-300)
+    own = n * mean.own_share / trace - 1
+    unsure = n * mean.own_error / trace + _SECOND_ORDER * np.abs(own)
+    shift = shift + own[:, None, None] * outputs - mean_square(mean.mse, gram)
+    bias = squared_bias(shift, unsure * np.linalg.norm(outputs, axis=(1, 2)))
     alone = [mean_squared_energy(white, tilts, int(k)) for k in n] - (outputs**2).sum(axis=(1, 2))
     if np.abs(white.offset).max() > _CENTRED * top:
         alone -= common_part(gram, outputs, mean.mse)
         together, error = _together(head, tokens, white, outputs, moments, mean)
     else:
-        pair, error = _pair_squares(white, n)
-        seen, seen_error = _own_keys(head, tokens, white, outputs, moments, n)
-        pair = pair + seen
-        error = np.hypot(error, np.hypot(seen_error, _SECOND_ORDER * seen))
-        # The square of m_n - m varies too, and Cov_n leaves it out: normal, and apart from Cov_n.
-        left_out = mean.mse**2 + (common**2).sum(axis=(1, 2))
-        together = (1 - 1 / n) * pair - left_out
-        shared = np.hypot(2 * mean.numerical_error / mean.mse, _NOT_APART + 1 / n)
-        error = np.hypot(error, shared * left_out)
-    total = alone / n + together
-    fluctuation = np.maximum(total, 0.0)
-    error = np.hypot(error, bias_error) + fluctuation - total
-    return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
+        pair = _pair_squares(white, n)
+        seen, unsure = _own_keys(head, tokens, white, outputs, moments, n)
+        unsure = np.hypot(unsure, _SECOND_ORDER * seen)
+        together, error = two_queries(
+            n, pair, (seen, unsure), (mean.mse, mean.numerical_error), gram
+        )
+    return summed(n, bias, alone / n + together, error)
 
 
 def _pair_squares(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[Array, Array]:
@@ -182,16 +167,6 @@ def _own_keys(
 def _blocks(white: WhitenedHead, tokens: int) -> int:
     """In how many parts tokens go, for their squares to fit."""
     return max(1, tokens // max(1, _BLOCK_NUMBERS // len(white.values) ** 2))
-
-
-def _weighed(found: list[CovarianceError]) -> CovarianceError:
-    """Average by the inverse squares of the errors, for each n; its error is the smaller one."""
-    errors = np.array([f.numerical_error for f in found])
-    weight = (errors.min(axis=0) / np.maximum(errors, 1e-300)) ** 2
-    weight /= weight.sum(axis=0)
-    parts = [(f.mse, f.bias_square, f.fluctuation) for f in found]
-    mse, bias_square, fluctuation = (np.array(parts) * weight[:, None]).sum(axis=0)
-    return CovarianceError(found[0].n, mse, bias_square, fluctuation, errors.min(axis=0))
 
 
 def common_part(gram: Array, outputs: Array, mean_mse: Array) -> Array:

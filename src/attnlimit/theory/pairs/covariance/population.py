@@ -15,7 +15,8 @@ from attnlimit.head import Head
 from attnlimit.theory.law.pointwise import integrate_score_law
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid
 from attnlimit.theory.moments import mean_covariance
-from attnlimit.theory.pairs.covariance.gaussian import CovarianceError, common_part, missed_factor
+from attnlimit.theory.pairs.covariance.error import CovarianceError
+from attnlimit.theory.pairs.covariance.gaussian import common_part, missed_factor
 from attnlimit.theory.pairs.finite.mean import population_mean_error
 from attnlimit.theory.pairs.finite.tokens import Population, query_rows
 from attnlimit.theory.pairs.mean import stand_ins

@@ -20,17 +20,17 @@ from numpy.typing import ArrayLike, NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights
 from attnlimit.theory.moments import WhitenedHead
+from attnlimit.theory.pairs.covariance.known_key import COEFFICIENTS, known_key
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
 from attnlimit.theory.pairs.gaussian import normal_nodes
+from attnlimit.theory.pairs.plane import HeightNodes
 from attnlimit.theory.pairs.query_rule import QueryRule
 from attnlimit.tokens import Tokens
 
 _SIGMA_NODES = 32
 _REACH = 9.0  # |g| of keys
 _BLOCK = 64
-_NAMES = ("weight", "pull", "square", "cross", "along", "across")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Projection:
             rule=rule,
             sigma_step=float(sigmas[1]),
             g_step=g_step,
-            tables=np.stack([_tables(float(s), grid, counts) for s in sigmas], axis=2),
+            tables=np.stack([_table(float(s), grid, counts) for s in sigmas], axis=2),
             outputs=OutputMoments.at(counts, top, white.offset),
         )
 
@@ -105,7 +105,9 @@ class Projection:
         values = self.white.values.T
         key, direction = g @ values, unit @ values
         means, moments = [], []
-        for table, n in zip(self.tables.reshape(len(self.n), len(_NAMES), -1), self.n, strict=True):
+        for table, n in zip(
+            self.tables.reshape(len(self.n), len(COEFFICIENTS), -1), self.n, strict=True
+        ):
             rows = table if squares else table[:2]
             found = [sum(t.take(place) * w for place, w in places) for t in rows]
             share = 1 - 1 / float(n)
@@ -151,25 +153,7 @@ class Projection:
         ], unit
 
 
-def _tables(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:
+def _table(sigma: float, grid: Array, n: NDArray[np.int64]) -> Array:
     """The six coefficients (len n, 6, G) at each g, for a query of score deviation sigma."""
     g, weight = normal_nodes(sigma)
-    alpha = alpha_grid(sigma * g, weight, n, PAIRS, reach=sigma * grid[-1])
-    sweep = Sweep.over(sigma * g, weight, alpha)
-    drift, spread = sweep.moment(1, g), sweep.moment(2, np.ones(len(g)))
-    extra = sweep.moment(2, g**2) - spread
-    key = key_weights(sigma * grid[:, None] - alpha)
-    gone = np.exp(-key)
-    rows = []
-    for count in n.astype(np.float64):
-        none, one, two = (sweep.meeting(count - 1, k) for k in range(3))  # beside the key
-        once, twice = (sweep.meeting(count, k) for k in (1, 2))
-        # What is left when nothing is known of the key is taken off here, where it is exact: the
-        # key's effect is of order 1/n, below the error of interpolating the whole.
-        known = np.stack([drift * one, extra * one + drift**2 * two, spread * one], axis=1)
-        pull, along, across = (gone @ known).T
-        weight, cross = ((key * gone) @ np.stack([none, drift * one], axis=1)).T
-        square, along = (key**2 * gone) @ none, along - extra @ once - drift**2 @ twice
-        pull, across = pull - drift @ once, across - spread @ once
-        rows.append([weight, pull, square, cross, along, across])
-    return np.array(rows)
+    return known_key(HeightNodes(sigma * g, weight, g, np.ones(len(g))), sigma * grid, n)

@@ -1,97 +1,137 @@
-"""The error of the outputs' covariance over n tokens on the sphere: its bias, and its noise.
+"""The error of the outputs' covariance over n tokens on the sphere, E|Cov_n - Cov|_F^2.
 
-The bias is exact: given the query, E[Gamma_n Gamma_n'] = E[g^2] ee' + P (I - ee'). The noise is the
-delta method's while tokens are where queries look; past that, that of queries whose outputs are
-either one and the same or independent (docs/theory/sphere.md).
+Given the query, E[Gamma_n Gamma_n'] = E[g^2] ee' + P (I - ee'), so that the bias is known; what one
+query's outer product varies by follows from fourth moments, what two queries' vary by together from
+the two-query law of squares, and from their being keys of each other. Weak attention has its own
+law, and each is weighed by its error (docs/theory/sphere.md).
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.interpolate import CubicSpline
 
 from attnlimit.checks import Array
-from attnlimit.errors import NotConverged
 from attnlimit.head import Head
-from attnlimit.theory.moments import check_reach, quasi_covariance_influence
-from attnlimit.theory.pairs.covariance.gaussian import CovarianceError, common_part
+from attnlimit.theory.pairs.covariance.error import (
+    CovarianceError,
+    mean_square,
+    squared_bias,
+    summed,
+    two_queries,
+    weighed,
+)
 from attnlimit.theory.pairs.covariance.output_energy import key_moments, squared_energy
+from attnlimit.theory.pairs.covariance.sphere_own_squares import OwnKey, own_key_squares
+from attnlimit.theory.pairs.covariance.sphere_pairs import pair_products
+from attnlimit.theory.pairs.covariance.sphere_weak import weak_sphere_error
 from attnlimit.theory.pairs.error import MeanError
 from attnlimit.theory.pairs.sphere import SphereKeys
-from attnlimit.theory.pairs.sphere_mean import extrapolation
+from attnlimit.theory.pairs.sphere_sharp import extrapolation, groups
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio
 
 _QUERIES = 4096
 _KNOTS = 12
-_TOKENS = 1024
-_REACH = 4096
+_OWN = 2.0  # products of two outputs have two slots for each own token
+_TIED = 0.25  # of what ties the mean's own square to the covariance
+_ENOUGH = 0.01  # relative error from which on the weak limit is enough by itself
 
 
 def sphere_covariance_error(
     head: Head, tokens: Sphere, n: NDArray[np.int64], mean: MeanError
 ) -> CovarianceError:
     """Error of the outputs' covariance, given the exact error of their mean at the same n."""
-    keys = SphereKeys.of(head, tokens)
-    tilts = keys.tilts(Sphere(tokens.dim).points(_QUERIES))
-    gram = keys.values @ keys.values.T
-    spread = mean.mse / max(float(np.trace(gram)), 1e-300)
-    bias, outputs, alone = [], [], []
+    weak = weak_sphere_error(head, tokens, n)
+    if weak is not None and (weak.numerical_error <= _ENOUGH * weak.mse).all():
+        return weak
+    strong = _strong_error(SphereKeys.of(head, tokens), mean)
+    return strong if weak is None else weighed([weak, strong])
+
+
+def _strong_error(keys: SphereKeys, mean: MeanError) -> CovarianceError:
+    """The bias and the two-query law of squares, for runs of n that one cap of sharpness serves."""
+    found, start = [], 0
+    for group in groups(keys.dim, mean.n):
+        found.append(_group_error(keys, mean.at(slice(start, start + len(group)))))
+        start += len(group)
+    parts = [(f.mse, f.bias_square, f.fluctuation, f.numerical_error) for f in found]
+    return CovarianceError(mean.n, *np.concatenate(parts, axis=1))
+
+
+def _group_error(keys: SphereKeys, mean: MeanError) -> CovarianceError:
+    n, unit = mean.n, Sphere(keys.dim)
+    tilts = keys.tilts(unit.points(_QUERIES))
+    laws = [OneQuery.of(keys, tilts, int(count)) for count in n]
     limits = bessel_ratio(keys.dim / 2 - 1, np.linalg.norm(tilts, axis=1)) ** 2
-    for k, count in enumerate(n):
-        moments = _moments(keys, tilts, int(count))
-        second = _average(tilts, moments[:, 1], moments[:, 4])
-        shift = _average(tilts, moments[:, 1] - limits, moments[:, 4])
-        bias.append(keys.values @ shift @ keys.values.T - spread[k] * gram)
-        outputs.append(keys.values @ second @ keys.values.T)
+    values, gram = keys.values, keys.values @ keys.values.T
+    second = np.array([law.second_moment(tilts) for law in laws])
+    outputs = values @ second @ values.T
+    own = OwnKey.of(keys, unit, n)
+    limit = values @ _average(tilts, limits, np.zeros(len(tilts))) @ values.T
+    shift = outputs + own.shift - limit - mean_square(mean.mse, gram)
+    bias = squared_bias(shift, own.error)
+    energy = np.array([law.energy(keys, tilts) for law in laws])
+    alone = (energy - (outputs**2).sum(axis=(1, 2))) / n
+    products, errors = pair_products(keys, unit, n, np.maximum(alone, 0.0) + bias[0])
+    seen, seen_error = own_key_squares(keys, unit, n, laws, second)
+    # Queries that see their own tokens, or each other's, change what is of first order above.
+    unsure = _OWN * own.weight * (np.abs(seen) + np.abs(products[1]) + np.abs(alone))
+    seen_error = np.hypot(seen_error, unsure)
+    # The mean of outputs as it is in these products: its queries are not keys.
+    trace = np.trace(outputs, axis1=1, axis2=2)
+    common = trace / n + (1 - 1 / n) * products[0]
+    together, error = two_queries(
+        n, (products[1], errors[1]), (seen, seen_error), (common, errors[0]), gram
+    )
+    # Given the keys outputs are independent, but not normal: m_n m_n' and Cov_n vary together.
+    cumulant = n * alone - trace**2 - (outputs**2).sum(axis=(1, 2))
+    tied = 2 * cumulant / n**2
+    return summed(n, bias, alone + together - tied, np.hypot(error, _TIED * tied))
+
+
+@dataclass(frozen=True, eq=False)
+class OneQuery:
+    """Moments of output and participation over n keys, as splines in the size of the tilt."""
+
+    moments: CubicSpline  # in log size, of the eight moments of `key_moments`
+    least: float
+
+    @staticmethod
+    def of(keys: SphereKeys, tilts: Array, n: int) -> OneQuery:
+        """For queries with tilts like these."""
+        sizes = np.linalg.norm(tilts, axis=1)
+        least = max(float(sizes.min()), 1e-6)
+        knots = np.geomspace(least, float(sizes.max()) + 1e-5, _KNOTS)
+        tail = (keys.dim - 1) / (keys.dim + 1)
+        rows = []
+        for size in knots:
+            cuts, shares = extrapolation(keys.dim, np.array([n]), float(size))
+            nodes = [keys.nodes(float(cut), np.array([n])) for cut in cuts]
+            rows.append(shares @ np.array([list(key_moments(k, n, tail).values()) for k in nodes]))
+        return OneQuery(CubicSpline(np.log(knots), np.array(rows)), least)
+
+    def at(self, tilts: Array) -> Array:
+        """The eight moments for each query, (m, 8)."""
+        size = np.linalg.norm(tilts, axis=1)
+        return np.asarray(self.moments(np.log(np.maximum(size, self.least))))
+
+    def second_moment(self, tilts: Array) -> Array:
+        """The average of E[Gamma_n Gamma_n'] before the values, (d, d)."""
+        moments = self.at(tilts)
+        return _average(tilts, moments[:, 1], moments[:, 4])
+
+    def energy(self, keys: SphereKeys, tilts: Array) -> float:
+        """The average of E|Gamma_n|^4."""
         metric = keys.values.T @ keys.values
-        alone.append(squared_energy(tilts, moments, metric, np.zeros(keys.dim)))
-    own = np.array(outputs)
-    noise = np.array(alone) - (own**2).sum(axis=(1, 2)) - common_part(gram, own, mean.mse)
-    # Two outputs are the same with probability pair / energy, or else independent.
-    energy = np.trace(own, axis1=1, axis2=2)
-    pair = np.maximum(mean.mse - mean.own_share, 0.0)
-    frozen = np.maximum(noise, 0.0) * (1 / n + pair / np.maximum(energy, 1e-300))
-    delta, delta_error = _delta_noise(head, tokens)
-    fluctuation = delta / n if np.isfinite(delta) else frozen
-    bias_square = (np.array(bias) ** 2).sum(axis=(1, 2))
-    # Where queries are frozen the noise is a picture, not a law: all of it may be missing.
-    error = delta_error / n if np.isfinite(delta) else fluctuation
-    return CovarianceError(n, bias_square + fluctuation, bias_square, fluctuation, error)
-
-
-def _moments(keys: SphereKeys, tilts: Array, n: int) -> Array:
-    """The eight moments of output and participation for each query, (m, 8)."""
-    sizes = np.linalg.norm(tilts, axis=1)
-    knots = np.geomspace(max(float(sizes.min()), 1e-6), float(sizes.max()) + 1e-5, _KNOTS)
-    tail = (keys.dim - 1) / (keys.dim + 1)
-    rows = []
-    for size in knots:
-        cuts, shares = extrapolation(keys.dim, np.array([n]), float(size))
-        nodes = [keys.nodes(float(cut), np.array([n])) for cut in cuts]
-        rows.append(shares @ np.array([list(key_moments(k, n, tail).values()) for k in nodes]))
-    return np.asarray(CubicSpline(np.log(knots), np.array(rows))(np.log(np.maximum(sizes, 1e-6))))
+        return squared_energy(tilts, self.at(tilts), metric, np.zeros(keys.dim))
 
 
 def _average(tilts: Array, along: Array, across: Array) -> Array:
     """Average of along ee' + across (I - ee') over queries."""
     unit = tilts / np.maximum(np.linalg.norm(tilts, axis=1), 1e-300)[:, None]
     inner = (unit * (along - across)[:, None]).T @ unit / len(unit)
-    return inner + across.mean() * np.eye(tilts.shape[1])
-
-
-def _delta_noise(head: Head, tokens: Sphere) -> tuple[float, float]:
-    """E|psi_S|_F^2 and its standard error; infinite where too few tokens are where queries look.
-
-    Products of different rules of queries are free of the rules' own noise.
-    """
-    points = tokens.points(_TOKENS, 6)
-    rule = tokens.points(_REACH, 0)
-    try:
-        check_reach(tokens, head.tilts(points), rule, np.full(len(rule), 1 / len(rule)))
-    except NotConverged:
-        return np.inf, 0.0
-    rules = [quasi_covariance_influence(head, tokens, points, seed) for seed in range(3)]
-    energy = np.mean([(rules[k] * rules[k - 1]).sum(axis=(1, 2)) for k in range(3)], axis=0)
-    return max(float(energy.mean()), 0.0), float(energy.std() / np.sqrt(len(points)))
+    return np.asarray(inner + across.mean() * np.eye(tilts.shape[1]))

@@ -42,7 +42,7 @@ class SquareTable:
     left: dict[tuple[int, int], Array]  # power of w, power of y_0: (J, K)
     right: dict[tuple[int, int], Array]  # power of w*, power of y_1: (K, J*)
     log_phi: Array  # (J, J*)
-    steps: tuple[Array, Array]  # weights of the nodes
+    alpha: PairGrid
     across: Across
     known: dict[tuple[int, int, int, int], Array] = field(default_factory=dict)
 
@@ -56,8 +56,7 @@ class SquareTable:
             now = sweep.w**j * sweep.decay
             left |= {(j, a): now * nodes.height**a for a in range(5)}
         phi = log_phi(sweep.missed[:, None] + sweep.decay @ sums.missed)
-        steps = alpha_weights(alpha[0], 2), alpha_weights(alpha[1], 2)
-        return SquareTable(left, sums.moments, phi, steps, across)
+        return SquareTable(left, sums.moments, phi, alpha, across)
 
     def moment(self, power: int, other: int, axes: Iterable[int] = ()) -> Array:
         """The moment with w^power w*^other and these coordinates of the key."""
@@ -79,12 +78,13 @@ class SquareTable:
                 found = found - self.across.bend * inner
         return found
 
-    def expectation(self, meetings: list[Array], n: float) -> float:
-        """Sum over the grid of terms in which one, two, ... distinct keys meet."""
+    def expectation(self, meetings: list[Array], n: float, power: int) -> float:
+        """Sum over the grid of terms over (D D*)^power in which one, two, ... distinct keys meet."""
         total = np.zeros_like(self.log_phi)
         for distinct, term in enumerate(meetings, start=1):
             total += meeting(self.log_phi, n, distinct, 1.0) * term
-        return float(self.steps[0] @ total @ self.steps[1])
+        first, second = (alpha_weights(alpha, power) for alpha in self.alpha)
+        return float(first @ total @ second)
 
 
 def square_moment(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
@@ -92,17 +92,33 @@ def square_moment(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
 
     `tilts` (2, d) are the queries'. The queries are not among the keys.
     """
+    return product_moments(keys, tilts, n)[1]
+
+
+def product_moments(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
+    """E Gamma_n(z) . Gamma_n(z*), and `square_moment`, for each n: (2, len n)."""
     plane = plane_of(keys, tilts)
     nodes = [keys.nodes(size, n) for size in plane.sizes]
     precision = replace(PAIRS, step=keys.step)
     first, second = (late_grid(k.score, k.weight, n, precision) for k in nodes)
     sums = keys.sums(plane, nodes[0], (first, second), n, _DEGREES)
     table = SquareTable.of(sums, (first, second), keys.across)
-    meetings = _meetings(table, plane, keys.values)
-    joint = np.array([table.expectation(meetings, float(count)) for count in n])
+    once, twice = _once(table, plane), _meetings(table, plane, keys.values)
+    joint = [[table.expectation(once, float(k), 1) for k in n]]
+    joint.append([table.expectation(twice, float(k), 2) for k in n])
     if keys.step != PAIRS.step:
         first, second = (late_grid(k.score, k.weight, n, PAIRS) for k in nodes)
-    return joint - _apart(keys, plane, nodes, (first, second), n)
+    return np.array([joint[0], joint[1] - _apart(keys, plane, nodes, (first, second), n)])
+
+
+def _once(t: SquareTable, plane: Plane) -> list[Array]:
+    """Terms of the product itself, in which one and two distinct keys meet."""
+    one = (plane.total - float(np.trace(plane.gram))) * t.spread(1, 1)
+    two = np.zeros_like(one)
+    for a, b in product((0, 1), repeat=2):
+        one += plane.gram[a, b] * t.moment(1, 1, [a, b])
+        two += plane.gram[a, b] * t.moment(1, 0, [a]) * t.moment(0, 1, [b])
+    return [one, two]
 
 
 def _meetings(t: SquareTable, plane: Plane, values: Array) -> list[Array]:
