@@ -105,6 +105,7 @@ CASES = {
     "mean, Gaussian": of_head(al.Gaussian(dim=3), "mean"),
     "covariance, Gaussian": of_head(al.Gaussian(dim=3), "covariance", [60, 200]),
     "mean, sphere": of_head(al.Sphere(3), "mean", [20, 60]),
+    "covariance, sphere": of_head(al.Sphere(3), "covariance", [60, 200]),
     "pointwise, sphere": of_head(al.Sphere(3), "pointwise"),
     "pointwise, 40 tokens": of_head(al.Empirical(POINTS), "pointwise"),
     "mean, 40 tokens": of_head(al.Empirical(POINTS), "mean"),

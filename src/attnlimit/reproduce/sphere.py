@@ -36,8 +36,8 @@ class SphereTokens(Temperatures):
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         return [
             *super().remarks(config, curves),
-            "The mean is predicted by the two-query law at every scale; the covariance by its "
-            "exact bias and a noise that is approximate where queries are frozen.",
+            "The mean is predicted by the two-query law at every scale, the covariance by its "
+            "exact bias and the two-query law of squares.",
         ]
 
 

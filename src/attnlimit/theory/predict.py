@@ -19,9 +19,9 @@ from attnlimit.theory.delta import delta_variance
 from attnlimit.theory.law.average import average_pointwise_error
 from attnlimit.theory.pairs.covariance.gaussian import covariance_error
 from attnlimit.theory.pairs.covariance.population import population_covariance_error
-from attnlimit.theory.pairs.covariance.sphere import sphere_covariance_error
 from attnlimit.theory.pairs.error import MeanError
 from attnlimit.theory.pairs.mean import mean_error
+from attnlimit.theory.pairs.sphere.covariance import sphere_covariance_error
 from attnlimit.theory.rates import rate
 from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 

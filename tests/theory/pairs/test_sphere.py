@@ -7,10 +7,11 @@ import attnlimit as al
 from attnlimit.theory.pairs.covariance.output_energy import joint_moments, key_moments
 from attnlimit.theory.pairs.mean import mean_error
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
-from attnlimit.theory.pairs.sphere import SphereKeys
-from attnlimit.theory.pairs.sphere_mean import sphere_mean_error
-from attnlimit.theory.pairs.sphere_own_keys import SphereOwnKeys
-from attnlimit.theory.pairs.sphere_sharp import extrapolation
+from attnlimit.theory.pairs.sphere.covariance import sphere_covariance_error
+from attnlimit.theory.pairs.sphere.keys import SphereKeys
+from attnlimit.theory.pairs.sphere.mean import sphere_mean_error
+from attnlimit.theory.pairs.sphere.own_keys import SphereOwnKeys
+from attnlimit.theory.pairs.sphere.sharp import extrapolation
 
 
 def unit_rows(rng, *shape):
@@ -150,6 +151,19 @@ def test_the_mean_against_measurements(dim, scale, draws):
     assert (gap < 4 * np.hypot(measured.stderr, predicted.numerical_error)).all()
     assert (gap < 0.1 * measured.value + 2 * measured.stderr).all()
     assert (predicted.numerical_error < 0.06 * predicted.mse).all()
+
+
+@pytest.mark.parametrize(
+    ("dim", "scale", "n", "draws"), [(3, 10.0, 60, 600), (4, 1e4, 30, 600), (10, 100.0, 100, 200)]
+)
+def test_the_covariance_against_measurements(dim, scale, n, draws):
+    """Within 3 joint errors, and with a stated error below a tenth."""
+    head, tokens, counts = random_head(dim, scale, dim), al.Sphere(dim), np.array([n])
+    predicted = sphere_covariance_error(head, tokens, counts, mean_error(head, tokens, counts))
+    measured = al.measure(head, tokens, "covariance", counts, draws, seed=5)
+    gap = np.abs(predicted.mse - measured.value)
+    assert (gap < 3 * np.hypot(measured.stderr, predicted.numerical_error)).all()
+    assert (predicted.numerical_error < 0.1 * predicted.mse).all()
 
 
 @pytest.mark.slow

@@ -21,7 +21,7 @@ from attnlimit.theory.pairs.finite.mean import population_mean_error
 from attnlimit.theory.pairs.gaussian import GaussianKeys
 from attnlimit.theory.pairs.own_keys import OwnKeyControl
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
-from attnlimit.theory.pairs.sphere_mean import sphere_mean_error
+from attnlimit.theory.pairs.sphere.mean import sphere_mean_error
 from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 

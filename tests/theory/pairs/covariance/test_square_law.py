@@ -7,7 +7,8 @@ from scipy.special import softmax
 from attnlimit.theory.pairs.covariance.square_law import square_moment
 from attnlimit.theory.pairs.covariance.wishart import mean_polynomial, moment_polynomial
 from attnlimit.theory.pairs.gaussian import GaussianKeys
-from attnlimit.theory.pairs.sphere import SphereKeys
+from attnlimit.theory.pairs.sphere.keys import SphereKeys
+from attnlimit.theory.pairs.sphere.sharp import height_gap, pair_levels
 
 
 @pytest.mark.parametrize(("scale", "dim", "n"), [(0.5, 3, 3), (1.0, 3, 6), (2.5, 4, 10), (1, 1, 5)])
@@ -56,6 +57,23 @@ def test_squares_on_the_sphere_against_draws(dim, n, sizes, cosine):
     found = [square_moment(k, tilts, np.array([n]))[0] for k in (keys, keys.coarse())]
     assert abs(found[0] - gap.mean()) < 4 * gap.std() / np.sqrt(len(gap))
     assert abs(found[1] - found[0]) < 1e-3 * squares.mean()
+
+
+@pytest.mark.parametrize(
+    ("dim", "n", "cosine"), [(10, 100, 0.3), (10, 100, 0.8), (10, 1000, 0.8), (50, 1000, 0.8)]
+)
+def test_squares_of_frozen_queries_are_reached_by_extrapolation(dim, n, cosine):
+    """A parabola in 1/size from one cap, and from one twice as high."""
+    keys = SphereKeys(np.eye(dim), np.random.default_rng(n + dim).standard_normal((dim, dim)))
+    tilts = np.zeros((2, dim))
+    tilts[0, 0], tilts[1, :2] = 1e6, 1e6 * np.array([cosine, np.sqrt(1 - cosine**2)])
+    found = []
+    for gap in (4.0, 8.0):
+        levels = pair_levels(tilts, gap / float(height_gap(dim, np.array(n))))
+        moments = [s * square_moment(keys.coarse(), cut, np.array([n]))[0] for cut, s in levels]
+        found.append(sum(moments))
+    assert len(levels) == 3
+    np.testing.assert_allclose(found[0], found[1], rtol=0.04)
 
 
 def test_powers_of_a_chi_squared_variable():

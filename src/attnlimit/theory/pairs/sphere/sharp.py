@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
-from attnlimit.theory.pairs.sphere import below_top
+from attnlimit.theory.pairs.sphere.keys import below_top
 
 _SPREAD = 2.5  # most by which the gap of heights may vary among the n of one group
 _FROZEN = 8.0  # the cap for one query, as the gap of the two best scores of n

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 from attnlimit.theory.pairs.average import PairPool
-from attnlimit.theory.pairs.sphere import SphereKeys, below_top
+from attnlimit.theory.pairs.sphere.keys import SphereKeys, below_top
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio, log_hypergeometric
 

@@ -16,8 +16,8 @@ from scipy.interpolate import RectBivariateSpline
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, alpha_grid, key_weights
-from attnlimit.theory.pairs.sphere import SphereKeys, below_top
-from attnlimit.theory.pairs.sphere_sharp import capped
+from attnlimit.theory.pairs.sphere.keys import SphereKeys, below_top
+from attnlimit.theory.pairs.sphere.sharp import capped
 
 _SIZES = 12
 _HEIGHTS = 97

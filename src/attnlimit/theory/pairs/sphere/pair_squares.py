@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.theory.pairs.average import average_over_pairs
 from attnlimit.theory.pairs.covariance.square_law import product_moments
-from attnlimit.theory.pairs.sphere import SphereKeys
-from attnlimit.theory.pairs.sphere_pool import pair_pool, query_pool
-from attnlimit.theory.pairs.sphere_sharp import height_gap, pair_levels
+from attnlimit.theory.pairs.sphere.keys import SphereKeys
+from attnlimit.theory.pairs.sphere.pool import pair_pool, query_pool
+from attnlimit.theory.pairs.sphere.sharp import height_gap, pair_levels
 from attnlimit.tokens import Sphere
 
 _PICKS = 96

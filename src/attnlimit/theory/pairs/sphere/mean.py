@@ -15,10 +15,10 @@ from attnlimit.head import Head
 from attnlimit.theory.pairs.average import average_over_pairs, controlled_mean
 from attnlimit.theory.pairs.error import MeanError, combine
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
-from attnlimit.theory.pairs.sphere import SphereKeys
-from attnlimit.theory.pairs.sphere_own_keys import SphereOwnKeys
-from attnlimit.theory.pairs.sphere_pool import pair_pool, query_pool
-from attnlimit.theory.pairs.sphere_sharp import extrapolation, groups, height_gap
+from attnlimit.theory.pairs.sphere.keys import SphereKeys
+from attnlimit.theory.pairs.sphere.own_keys import SphereOwnKeys
+from attnlimit.theory.pairs.sphere.pool import pair_pool, query_pool
+from attnlimit.theory.pairs.sphere.sharp import extrapolation, groups, height_gap
 from attnlimit.tokens import Sphere
 
 _OWN_QUERIES = 128

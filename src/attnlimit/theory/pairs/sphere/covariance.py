@@ -25,12 +25,12 @@ from attnlimit.theory.pairs.covariance.error import (
     weighed,
 )
 from attnlimit.theory.pairs.covariance.output_energy import key_moments, squared_energy
-from attnlimit.theory.pairs.covariance.sphere_own_squares import OwnKey, own_key_squares
-from attnlimit.theory.pairs.covariance.sphere_pairs import pair_products
-from attnlimit.theory.pairs.covariance.sphere_weak import weak_sphere_error
 from attnlimit.theory.pairs.error import MeanError
-from attnlimit.theory.pairs.sphere import SphereKeys
-from attnlimit.theory.pairs.sphere_sharp import extrapolation, groups
+from attnlimit.theory.pairs.sphere.keys import SphereKeys
+from attnlimit.theory.pairs.sphere.own_squares import OwnKey, own_key_squares
+from attnlimit.theory.pairs.sphere.pair_squares import pair_products
+from attnlimit.theory.pairs.sphere.sharp import extrapolation, groups
+from attnlimit.theory.pairs.sphere.weak import weak_sphere_error
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio
 

@@ -17,8 +17,8 @@ from scipy.special import betainc, expit, logit
 
 from attnlimit.checks import Array
 from attnlimit.theory.pairs.covariance.known_key import known_key
-from attnlimit.theory.pairs.sphere import SphereKeys, below_top
-from attnlimit.theory.pairs.sphere_sharp import extrapolation
+from attnlimit.theory.pairs.sphere.keys import SphereKeys, below_top
+from attnlimit.theory.pairs.sphere.sharp import extrapolation
 from attnlimit.tokens import Sphere
 
 _QUERIES = 256

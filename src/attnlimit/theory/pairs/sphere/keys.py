@@ -17,7 +17,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.law.quadrature import PAIRS
 from attnlimit.theory.pairs.plane import Across, HeightNodes, PairGrid, Plane, PlaneSums
-from attnlimit.theory.pairs.sphere_sums import (
+from attnlimit.theory.pairs.sphere.sums import (
     ANGLE,
     DEPTH,
     PANEL,
