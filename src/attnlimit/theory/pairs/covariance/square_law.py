@@ -79,7 +79,7 @@ class SquareTable:
         return found
 
     def expectation(self, meetings: list[Array], n: float, power: int) -> float:
-        """Sum over the grid of terms over (D D*)^power in which one, two, ... distinct keys meet."""
+        """Sum of terms over (D D*)^power in which one, two, ... distinct keys meet."""
         total = np.zeros_like(self.log_phi)
         for distinct, term in enumerate(meetings, start=1):
             total += meeting(self.log_phi, n, distinct, 1.0) * term
