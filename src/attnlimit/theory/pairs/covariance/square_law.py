@@ -106,8 +106,7 @@ def product_moments(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Arra
     once, twice = _once(table, plane), _meetings(table, plane, keys.values)
     joint = [[table.expectation(once, float(k), 1) for k in n]]
     joint.append([table.expectation(twice, float(k), 2) for k in n])
-    if keys.step != PAIRS.step:
-        first, second = (late_grid(k.score, k.weight, n, PAIRS) for k in nodes)
+    # The same sums over alpha, so that their errors cancel where queries share nothing.
     return np.array([joint[0], joint[1] - _apart(keys, plane, nodes, (first, second), n)])
 
 

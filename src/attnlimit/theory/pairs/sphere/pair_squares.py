@@ -6,10 +6,13 @@ two slots of one query disagree, in the hard maximum with noise, with a chance o
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
+from attnlimit.theory.law.quadrature import PAIRS
 from attnlimit.theory.pairs.average import average_over_pairs
 from attnlimit.theory.pairs.covariance.square_law import product_moments
 from attnlimit.theory.pairs.sphere.keys import SphereKeys
@@ -19,6 +22,7 @@ from attnlimit.tokens import Sphere
 
 _PICKS = 96
 _FROZEN = 4.0  # the cap, as the gap of the two best scores of n
+_FEW, _FROZEN_IN_FEW = 8, 3.0  # and in so few dimensions, where pairs cost more and matter less
 
 
 def pair_products(
@@ -30,9 +34,12 @@ def pair_products(
     outer products vary together. The latter matters relative to itself and `known`.
     """
     first, second, weight = query_pool(keys, tokens, n)
-    cap = _FROZEN / float(height_gap(keys.dim, n.max()))
+    few = keys.dim <= _FEW
+    cap = (_FROZEN_IN_FEW if few else _FROZEN) / float(height_gap(keys.dim, n.max()))
     typical = float(np.sqrt((np.linalg.norm(keys.tilts(first), axis=1) ** 2).mean()))
     keys = keys.fit_for(typical)
+    # Most pairs share next to nothing there, and their errors must not add up to something.
+    keys = replace(keys, step=PAIRS.step) if few else keys
 
     def both_signs(index: int) -> Array:
         total = np.zeros((2, len(n)))
