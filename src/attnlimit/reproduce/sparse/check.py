@@ -112,7 +112,7 @@ class TheoryCheck(Experiment):
             "two sizes."
         ]
         for quantity in QUANTITIES:
-            z = where(both, quantity=quantity)["z_large"]
+            z = -where(both, quantity=quantity)["z_large"]  # what was measured, above
             said.append(
                 f"{quantity}: root mean square {np.sqrt((z**2).mean()):.2f} standard errors, mean "
                 f"{z.mean():+.2f} (independent settings would give 0 +- "
