@@ -28,8 +28,8 @@ from attnlimit.survey.head import drawn_sizes
 from attnlimit.threads import one_thread
 
 NUMBER, DOUBLE = 4, 8  # bytes of a float32 and of a float64
-SCORE_DEPTH, STEP = 26.5, 0.55
-"""Nodes of the exact law: (log n + 26.5) / 0.55 for scores 20 deep, the mean over bundled heads."""
+NODES = 40
+"""Nodes of the exact law, the mean over MiniLM's heads; their number hardly changes with n."""
 
 BLOCK = 1 << 22  # scores that a blocked pass holds at a time
 HOUR = 3600.0
@@ -166,7 +166,7 @@ class Job:
         heads, pairs = shape.layers * shape.heads, float(tokens) ** 2
         attended = tokens * (tokens + 1) / 2 if shape.causal else pairs  # by a fused kernel
         asked = self.asked
-        sizes, nodes = drawn_sizes(tokens), (math.log(tokens) + SCORE_DEPTH) / STEP
+        sizes = drawn_sizes(tokens)
         # A causal head's queries draw among other keys each: all their scores are weighed anew.
         weighed = tokens * len(sizes) if shape.causal else sum(sizes)
         drawn = float(self.replicates * tokens * weighed)
@@ -181,7 +181,7 @@ class Job:
             Stage("forward pass, products", "flop", self.texts * flops, outputs, once),
             Stage("forward pass, attention", "attention flop", self.texts * scored, 0, once),
             Stage("budgets of heads", "budgeted pair", counted, budgeted, both),
-            Stage("exact curve, every query", "node pair", heads * pairs * nodes, 8 * block),
+            Stage("exact curve, every query", "node pair", heads * pairs * NODES, 8 * block),
             Stage("delta method, influence", "pair", heads * pairs, 4 * block),
             Stage("draws", "drawn key", heads * drawn, picks),
         )

@@ -45,7 +45,7 @@ def two_queries(
     """
     error = np.hypot(pair[1], seen[1])
     # The square of m_n - m varies too, and Cov_n leaves it out: normal, and apart from Cov_n.
-    left_out = common[0] ** 2 + (mean_square(common[0], gram) ** 2).sum(axis=(1, 2))
+    left_out = mean_energy(common[0], gram)
     shared = np.hypot(2 * common[1] / common[0], _NOT_APART + 1 / n)
     together = (1 - 1 / n) * (pair[0] + seen[0]) - left_out
     return together, np.hypot(error, shared * left_out)
@@ -68,6 +68,11 @@ def weighed(found: list[CovarianceError]) -> CovarianceError:
     parts = [(f.mse, f.bias_square, f.fluctuation) for f in found]
     mse, bias_square, fluctuation = (np.array(parts) * weight[:, None]).sum(axis=0)
     return CovarianceError(found[0].n, mse, bias_square, fluctuation, errors.min(axis=0))
+
+
+def mean_energy(mse: Array, gram: Array) -> Array:
+    """What (m_n - m)(m_n - m)' varies by for each n, if m_n is normal: (tr D)^2 + tr D^2."""
+    return np.asarray(mse**2 + (mean_square(mse, gram) ** 2).sum(axis=(1, 2)))
 
 
 def mean_square(mse: Array, gram: Array) -> Array:

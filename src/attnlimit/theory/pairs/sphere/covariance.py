@@ -18,6 +18,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.pairs.covariance.error import (
     CovarianceError,
+    mean_energy,
     mean_square,
     squared_bias,
     summed,
@@ -90,7 +91,9 @@ def _group_error(keys: SphereKeys, mean: MeanError) -> CovarianceError:
     # Given the keys outputs are independent, but not normal: m_n m_n' and Cov_n vary together.
     cumulant = n * alone - trace**2 - (outputs**2).sum(axis=(1, 2))
     tied = 2 * cumulant / n**2
-    return summed(n, bias, alone + together - tied, np.hypot(error, _TIED * tied))
+    # Tokens of one length: the farther their mean, the smaller their covariance.
+    unsure = np.hypot(_TIED * tied, mean_energy(common, gram))
+    return summed(n, bias, alone + together - tied, np.hypot(error, unsure))
 
 
 @dataclass(frozen=True, eq=False)
