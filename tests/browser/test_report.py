@@ -111,7 +111,8 @@ def test_a_deep_model_lies_on_its_side_where_there_is_room(visit, browser, tmp_p
         seen.page.keyboard.press(key)
     assert seen.page.locator("#head-title").inner_text().startswith("Layer 2, head 1")
     seen.page.set_viewport_size({"width": 360, "height": 900})
-    assert seen.page.locator("#map-way").inner_text().startswith("layers downwards")
+    # the page is told of its new width when the browser gets to it
+    seen.page.locator("#map-way", has_text="layers downwards").wait_for()
     seen.page.locator("#map button").nth(0).focus()
     for key in ("ArrowDown", "ArrowRight", "Enter"):
         seen.page.keyboard.press(key)
