@@ -50,9 +50,14 @@ class Visit:
         return [url for url in self.requests if not url.startswith(("file:", "data:", "blob:"))]
 
     def fits(self):
-        return self.page.evaluate(
-            "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
-        )
+        """Whether the page is as narrow as its window, once pictures have followed its width."""
+        for _ in range(50):
+            if self.page.evaluate(
+                "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+            ):
+                return True
+            self.page.wait_for_timeout(100)
+        return False
 
     def keep(self, name):
         self.page.wait_for_timeout(300)
