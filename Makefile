@@ -44,11 +44,13 @@ docs: $(SITE_TOOLS)
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	ATTNLIMIT_SITE=docs/_build/html $(BIN)/python -m pytest -q tests/browser/test_site.py
 
-# Every run that a page shows (hours; resumed where it stopped), and all tables of README and docs from the runs.
+# Every run, study and benchmark that a page shows and that is not there (hours; experiments are resumed where they
+# stopped), and all tables of README and docs from them. What fails is waited for by its tables.
 evidence: $(INSTALLED)
-	$(BIN)/python docs/make_evidence.py --commands | while read -r asked; do \
-		eval "$(BIN)/attnlimit reproduce $$asked --out runs/evidence" < /dev/null || exit 1; done
-	$(BIN)/python docs/make_evidence.py runs/evidence
+	$(BIN)/python docs/make_evidence.py --commands runs/evidence report | while read -r asked; do \
+		case "$$asked" in attnlimit*) asked="$$asked --out runs/evidence";; esac; \
+		PATH="$(CURDIR)/$(BIN):$$PATH" sh -c "$$asked" < /dev/null || echo "failed: $$asked"; done
+	$(BIN)/python docs/make_evidence.py runs/evidence report
 
 demo: $(INSTALLED)
 	$(BIN)/attnlimit demo

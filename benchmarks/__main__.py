@@ -1,4 +1,7 @@
-"""`python -m benchmarks [SUITE ...]`: every ratio in one table, and in one JSON file."""
+"""`python -m benchmarks [SUITE ...]`: every ratio in one table, and in one JSON file.
+
+The file keeps what other suites left in it.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import argparse
 import json
 import platform
 import sys
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
+from time import perf_counter
 
 from rich.console import Console
 from rich.table import Table
@@ -29,23 +34,30 @@ def main() -> int:
     found: list[tuple[str, Row]] = []
     for suite in given.suites or SUITES:
         print(f"{suite} ...", file=sys.stderr, flush=True)
-        rows: list[Row] = import_module(f"benchmarks.{suite}").run()
+        start = perf_counter()
+        module = import_module(f"benchmarks.{suite}")
+        rows: list[Row] = module.run()
+        write(suite, str(module.__doc__), rows, perf_counter() - start, given.json)
         found += [(suite, row) for row in rows]
-    write(found, given.json)
     show(found)
     return 0 if all(row.ratio >= row.target for _, row in found) else 1
 
 
-def write(found: list[tuple[str, Row]], path: Path) -> None:
-    """Write the rows, with what they were measured on."""
+def write(suite: str, question: str, rows: list[Row], seconds: float, path: Path) -> None:
+    """Write a suite's rows, and what they were measured on, beside the other suites there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    machine = {"machine": platform.machine(), "python": platform.python_version()}
-    rows = [
-        {"suite": suite, **vars(row), "ratio": row.ratio, "met": row.ratio >= row.target}
-        for suite, row in found
-    ]
-    said = {"attnlimit": attnlimit.__version__, **machine, "rows": rows}
-    path.write_text(json.dumps(said, indent=1) + "\n")
+    said = json.loads(path.read_text()) if path.exists() else {}
+    found = [{**vars(row), "ratio": row.ratio, "met": row.ratio >= row.target} for row in rows]
+    said.setdefault("suites", {})[suite] = {
+        "title": question.splitlines()[0],
+        "version": attnlimit.__version__,
+        "machine": platform.machine(),
+        "python": platform.python_version(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": seconds,
+        "tables": {"ratios": found},
+    }
+    path.write_text(json.dumps({"suites": said["suites"]}, indent=1) + "\n")
 
 
 def show(found: list[tuple[str, Row]]) -> None:

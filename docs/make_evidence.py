@@ -1,7 +1,7 @@
 """Which numbers do the pages show? Those of finished runs: every marked block is made anew.
 
-python docs/make_evidence.py RUNS ...         # folders that hold run folders
-python docs/make_evidence.py --commands       # what has to be run for all blocks
+python docs/make_evidence.py RUNS ...              # folders that hold run folders and studies
+python docs/make_evidence.py --commands RUNS ...   # what has to be run beside them for all blocks
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 
 from evidence.blocks import EVERY, MAKERS, rewritten
-from evidence.runs import found_runs
+from evidence.runs import Runs, found_runs, typed
 
 from attnlimit.reproduce.registry import EXPERIMENTS
 
@@ -27,16 +27,16 @@ def pages() -> list[Path]:
     return [DOCS.parent / "README.md", *sorted(written)]
 
 
-def commands() -> list[str]:
-    """Return what `attnlimit reproduce` has to be asked: every experiment, and every table's."""
+def commands(runs: Runs) -> list[str]:
+    """Return what has to be run beside `runs`: every experiment, and what tables ask for."""
     asked = [one for maker in MAKERS.values() for one in maker.commands if one != EVERY]
     named = {one.split()[0] for one in asked}
-    return sorted({*asked, *(name for name in EXPERIMENTS if name not in named)})
+    wanted = {*asked, *(name for name in EXPERIMENTS if name not in named)}
+    return [typed(one) for one in sorted(wanted - {*runs})]
 
 
-def main(roots: list[Path]) -> None:
+def main(runs: Runs) -> None:
     """Make the blocks of all pages anew, and say which wait for a run."""
-    runs = found_runs(roots)
     for page in pages():
         text = page.read_text()
         renewed, stayed = rewritten(text, runs)
@@ -48,7 +48,9 @@ def main(roots: list[Path]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--commands"]:
-        print(*commands(), sep="\n")
+    given = [one for one in sys.argv[1:] if one != "--commands"]
+    found = found_runs([Path(root) for root in given])
+    if "--commands" in sys.argv:
+        print(*commands(found), sep="\n")
     else:
-        main([Path(root) for root in sys.argv[1:]])
+        main(found)

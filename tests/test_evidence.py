@@ -4,17 +4,23 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from attnlimit.reproduce import run
+from studied import study
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
+sys.path[:0] = [str(ROOT / "docs"), str(ROOT)]
 from evidence.blocks import BLOCK, MAKERS, Maker, rewritten  # noqa: E402
 from evidence.cells import measured, number  # noqa: E402
-from evidence.runs import found_runs  # noqa: E402
-from make_evidence import pages  # noqa: E402
+from evidence.runs import found_runs, typed  # noqa: E402
+from evidence.studies import COMMANDS  # noqa: E402
+from make_evidence import commands, pages  # noqa: E402
+
+from benchmarks.__main__ import write  # noqa: E402
+from benchmarks.row import Row  # noqa: E402
 
 BLOCKS = [(page, block) for page in pages() for block in BLOCK.finditer(page.read_text())]
 SETTINGS = {"horizons": [0.5], "n": [20, 50], "replicates": 40, "block": 20}
@@ -49,8 +55,8 @@ def test_a_block_is_a_table_with_its_source_or_words(place):
     assert len(rows) > 2
     assert len(set(rows)) == 1
     said = " ".join(line for line in lines if not line.startswith("|"))
-    commands = MAKERS[block["name"]].commands
-    assert all(f"`attnlimit reproduce {one}`" in said for one in commands if one != "every run")
+    asked = MAKERS[block["name"]].commands
+    assert all(f"`{typed(one)}`" in said for one in asked if one != "every run")
 
 
 def test_a_run_becomes_a_table_once_and_a_missing_one_changes_nothing(tmp_path, monkeypatch):
@@ -79,6 +85,48 @@ def test_a_run_becomes_a_table_once_and_a_missing_one_changes_nothing(tmp_path, 
     assert "as it was" in made
     assert stayed == ["away waits for clt --paper"]
     assert rewritten(made, runs) == (made, stayed)
+
+
+def test_what_a_study_keeps_becomes_a_table(tmp_path, monkeypatch, capsys):
+    kept = study("kept")
+    monkeypatch.setattr(kept, "EVIDENCE", tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "studies" / "made_up.py"), "20", "a b"])
+    monkeypatch.setattr(sys.modules["__main__"], "__doc__", "Is it so?\n\nYes.")
+    one = pd.DataFrame({"n": [1, 2], "error": [0.1, np.inf], "stderr": [0.001, np.nan]})
+    assert kept.keep(one).parent == tmp_path / "studies"
+    assert "0.1" in capsys.readouterr().out
+    kept.keep(command="make made-up", errors=one, others=one[:1])
+    row = Row("a law", measured=2.0, baseline=6.0, target=20.0)
+    write("theory", "How fast?", [row], 3.0, tmp_path / "report" / "bench.json")
+    write("output", "How cheap?", [row], 4.0, tmp_path / "report" / "bench.json")
+    runs = found_runs([tmp_path])
+    asked = "python studies/made_up.py 20 'a b'"
+    suites = {"python -m benchmarks theory", "python -m benchmarks output"}
+    assert {*runs} == {asked, "make made-up", *suites}
+    pd.testing.assert_frame_equal(runs[asked].table, one)
+    assert len(runs["make made-up"].tables["others"]) == 1
+    assert runs["python -m benchmarks theory"].table["ratio"].item() == 3.0
+    assert runs[asked].title == "Is it so?"
+
+    def found(study):
+        return study.table[["n"]]
+
+    monkeypatch.setattr("evidence.blocks.MAKERS", {"found": Maker("table", found, (asked,))})
+    made, stayed = rewritten("<!-- table: found -->\n<!-- end -->\n", runs)
+    assert not stayed
+    assert f"| 2 |\n\n*`{asked}`: {runs[asked].made}, " in made
+    assert rewritten(made, {})[1] == [f"found waits for {asked}"]
+
+
+def test_studies_that_tables_ask_for_are_there_and_asked_for_once():
+    asked = {one for maker in MAKERS.values() for one in maker.commands}
+    studies = [one for one in asked if one.startswith("python studies/")]
+    assert all((ROOT / one.split()[1]).exists() for one in studies)
+    everything = commands({})
+    assert {one for one in asked if one.startswith(COMMANDS)} < {*everything}
+    assert "attnlimit reproduce clt --paper" in everything
+    assert len({*everything}) == len(everything)
+    assert "attnlimit reproduce clt --paper" not in commands({"clt --paper": None})
 
 
 def test_lines_of_experiments_without_a_run_stay(tmp_path):

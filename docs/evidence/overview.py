@@ -12,14 +12,14 @@ from attnlimit.reproduce import load
 from attnlimit.reproduce.compare import with_z
 from attnlimit.reproduce.registry import EXPERIMENTS
 from evidence.blocks import EVERY, MAKERS, table
-from evidence.runs import COMMAND, Run, Runs
+from evidence.runs import COMMAND, Run, Runs, typed
+from evidence.studies import COMMANDS
 
 
 def chosen(runs: Runs) -> list[Run]:
     """Return one run for each experiment, that of the paper's sizes if there is one."""
-    by_name = {
-        run.name: run for run in sorted(runs.values(), key=lambda run: "--paper" in run.asked)
-    }
+    experiments = [run for run in runs.values() if isinstance(run, Run)]
+    by_name = {run.name: run for run in sorted(experiments, key=lambda run: "--paper" in run.asked)}
     return [by_name[name] for name in EXPERIMENTS if name in by_name]
 
 
@@ -73,14 +73,19 @@ def all_runs(runs: Runs, before: pd.DataFrame) -> pd.DataFrame:
         here = {one for one, run in runs.items() if run.name == name}
         away = {one for one in told if one.split()[0] == name and (not here or one in asked)}
         for one in sorted(here | away) or [name]:
-            command = f"`{COMMAND}{one}`"
-            if one in here:
-                made = {"version, day": runs[one].made, "seconds": f"{runs[one].seconds:.0f}"}
-                lines.append({"what": load(name).title, "command": command, **made})
-            else:
-                none = {"what": load(name).title, "command": command, "version, day": "no run yet"}
-                lines += stayed(before, "command", command) or [none | {"seconds": ""}]
-    return pd.DataFrame(lines)
+            lines.append(made(runs, before, one, load(name).title))
+    studies = sorted(one for one in asked if one.startswith(COMMANDS))
+    return pd.DataFrame(lines + [made(runs, before, one) for one in studies])
+
+
+def made(runs: Runs, before: pd.DataFrame, asked: str, title: str = "") -> dict[str, object]:
+    """The line of a command: that of its run, or as it was."""
+    command = f"`{typed(asked)}`"
+    if run := runs.get(asked):
+        said = {"version, day": run.made, "seconds": f"{run.seconds:.0f}"}
+        return {"what": run.title, "command": command, **said}
+    none = {"what": title, "command": command, "version, day": "no run yet", "seconds": ""}
+    return next(iter(stayed(before, "command", command)), none)
 
 
 def stayed(before: pd.DataFrame, column: str, name: str) -> list[dict[str, object]]:

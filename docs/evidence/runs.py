@@ -14,6 +14,7 @@ import pandas as pd
 from attnlimit.reproduce import Result, load
 from attnlimit.reproduce.registry import EXPERIMENTS
 from attnlimit.runs import RunFolder
+from evidence.studies import COMMANDS, Study, found_studies
 
 COMMAND = "attnlimit reproduce "
 SEED = " --seed 0"
@@ -40,6 +41,11 @@ class Run:
     def name(self) -> str:
         """The experiment's name."""
         return self.result.experiment.name
+
+    @property
+    def title(self) -> str:
+        """What the experiment shows."""
+        return self.result.experiment.title
 
     @property
     def config(self) -> dict[str, Any]:
@@ -83,16 +89,22 @@ class Run:
     @property
     def source(self) -> str:
         """The line under a table."""
-        return f"*`{COMMAND}{self.asked}`: {self.made}, {self.seconds:.0f} s.*"
+        return f"*`{typed(self.asked)}`: {self.made}, {self.seconds:.0f} s.*"
 
 
-Runs = dict[str, Run]
+Runs = dict[str, Run | Study]
+
+
+def typed(asked: str) -> str:
+    """The whole command of a run: tables ask for experiments without its first words."""
+    return asked if asked.startswith(COMMANDS) else COMMAND + asked
 
 
 def found_runs(roots: list[Path]) -> Runs:
-    """Return the finished runs below some folders, the newest of each command, by command."""
+    """Return what was run below some folders and finished, the newest of each command."""
     records = [record for root in roots for record in root.rglob("run.json")]
     finished = [one.parent for one in records if (one.parent / "report.html").exists()]
     runs = [Run(RunFolder(path)) for path in finished]
     known = [run for run in runs if run.record["experiment"] in EXPERIMENTS]
-    return {run.asked: run for run in sorted(known, key=lambda run: run.record["created"])}
+    newest = sorted(known, key=lambda run: run.record["created"])
+    return {run.asked: run for run in newest} | found_studies(roots)
