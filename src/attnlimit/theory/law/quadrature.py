@@ -35,7 +35,7 @@ NORMALISATION_TOLERANCE = 1e-8
 _SURE = 1 - 1e-16
 _FADED = 700.0
 _CHUNK = 64
-_SECTIONS = 6  # by which the search for the least alpha narrows at a time
+_SECTIONS = np.linspace(0, 1, 7)  # by which the search for the least alpha narrows at a time
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def alpha_grid(
     high = max(highest_alpha(score, weight, many, precision), known_top + precision.above)
     low, kept = float(min(score[0], known.min(initial=np.inf))) - precision.below, high
     while kept - low > 0.5:
-        edges = np.linspace(low, kept, _SECTIONS + 1)
+        edges = low + (kept - low) * _SECTIONS
         middle = edges[1:-1, None]
         missed = -np.expm1(-key_weights(score - middle)) @ weight
         lost = key_weights(known - middle).sum(axis=1) - spare * log_phi(missed)

@@ -20,8 +20,10 @@ from attnlimit.checks import Array
 _RICH = 60  # picks from which on the surrogate has all its terms
 _FOLDS = 6
 _RIDGE = 3e-3
-_FEWEST = 16  # picks below which no surrogate is fitted
-_ENOUGH = 0.01  # a third of the picks is enough if its relative error is below this
+_FEWEST = 16  # picks below which no surrogate is fitted, and none are tried
+_FEWER = 9  # the least part of the picks that is tried
+_STAGES = ((1, 0.005), (3, 0.013), (9, np.inf))  # parts, and the relative error that is enough
+_SCARCE = 24  # few picks know their error badly: it counts 1 + this / picks times
 _DENSITY = 3.0  # picks crowd at the top of the pool: quantile 1 - (1 - place)^this
 
 
@@ -82,25 +84,21 @@ def average_over_pairs(
     `evaluate` takes the index of a pair and returns one number for each n. Its errors matter
     relative to its mean plus `other`, which is known and will be added.
     """
-    # The middle one of each three picks is itself a set of picks: try those first.
-    third = max(picks // 3, 1)
-    chosen, weight = pick(pool.importance, 3 * third, pool.weight)
-    few, few_weight = pick(pool.importance, third, pool.weight)
-
-    def corrected(chosen: NDArray[np.int64], weight: Array, found: Array) -> Array:
-        columns = [_corrected_mean(pool, chosen, weight, column) for column in found.T]
-        return np.array(columns).T
-
+    found: dict[int, Array] = {}
     with ThreadPoolExecutor(threads) as executor:
-        middle = np.array(list(executor.map(evaluate, few.tolist())))
-        mean, error = corrected(few, few_weight, middle)
-        if (error <= _ENOUGH * np.abs(mean + other)).all():
-            return mean, error
-        rest = np.delete(np.arange(len(chosen)), np.s_[1::3])
-        others = np.array(list(executor.map(evaluate, chosen[rest].tolist())))
-    found = np.empty((len(chosen), middle.shape[1]))
-    found[1::3], found[rest] = middle, others
-    mean, error = corrected(chosen, weight, found)
+        # The middle one of each three picks is itself a set of picks: try those first.
+        for part, enough in _STAGES:
+            count = max(picks // _FEWER, 1) * part
+            if count < _FEWEST and enough < np.inf:
+                continue
+            chosen, weight = pick(pool.importance, count, pool.weight)
+            new = [index for index in chosen.tolist() if index not in found]
+            found |= zip(new, executor.map(evaluate, new), strict=True)
+            values = np.array([found[index] for index in chosen.tolist()])
+            columns = [_corrected_mean(pool, chosen, weight, column) for column in values.T]
+            mean, error = np.array(columns).T
+            if (error <= enough * np.abs(mean + other)).all():
+                break
     return mean, error
 
 
@@ -164,7 +162,7 @@ def _corrected_mean(
         overall = np.exp(np.clip(everywhere @ coefficients, low, high))
         averages[fold] = slope * (pool.weight @ overall)
     left, error = _weighted(residual, weight)
-    error = float(np.hypot(error, averages.std()))
+    error = float(np.hypot(error, averages.std())) * (1 + _SCARCE / len(found))
     if not error < plain[1]:
         return plain
     return float(averages.mean()) + left, error

@@ -78,28 +78,44 @@ def pair_moment(table: PairTable, own: tuple[OwnKeys, OwnKeys], n: NDArray[np.in
     return none + others * one + others * (others - 1) * two
 
 
-def own_key_moments(
-    score: Array,
-    weight: Array,
-    linear: Array,
-    quadratic: Array,
-    own: OwnKeys,
-    n: NDArray[np.int64],
-    alpha: Array | None = None,
-) -> tuple[Array, Array]:
-    """E Delta (len n, c) and E |Delta|^2 (len n,) for one query with some keys known.
+@dataclass(frozen=True, eq=False)
+class OneQuery:
+    """What one query needs of the independent keys and of those that are known, on a late grid."""
 
-    `linear` (K, c) are the coordinates of the centred value at the nodes, `quadratic` (K,) its
-    expected square. `alpha` is the late grid if it is at hand.
-    """
-    alpha = late_grid(score, weight, n, PAIRS, own.score) if alpha is None else alpha
-    sweep = Sweep.over(score, weight, alpha)
-    first, second = sweep.moment(1, linear), sweep.moment(2, quadratic)
-    fade, known = own.on(alpha)
-    others = n.astype(np.float64)[:, None] - len(own.score)
-    none, one, two = (fade * meeting(sweep.log_phi, others, k, 1.0) for k in range(3))
-    square = none * (known**2).sum(axis=1)
-    square += one * (2 * (known * first).sum(axis=1) + second) + two * (first**2).sum(axis=1)
-    single = alpha_weights(alpha, 1)
-    mean = (single * none) @ known + (single * one) @ first
-    return mean, square @ alpha_weights(alpha, 2)
+    sweep: Sweep
+    linear: Array  # (J, c): E[w e^{-w} u], of the centred values u
+    known: Array  # (J, c): the same sum over the known keys
+    none: Array  # (len n, J): weights of sums in which no other key meets
+    one: Array  # (len n, J): and one
+    fade: Array  # (J,): e^{-sum w} of the known keys
+    others: Array  # (len n, 1): how many keys are not known
+
+    @staticmethod
+    def of(
+        score: Array,
+        weight: Array,
+        linear: Array,
+        own: OwnKeys,
+        n: NDArray[np.int64],
+        alpha: Array | None = None,
+    ) -> OneQuery:
+        """From nodes, centred values (K, c) at them, and the late grid if it is at hand."""
+        alpha = late_grid(score, weight, n, PAIRS, own.score) if alpha is None else alpha
+        sweep = Sweep.over(score, weight, alpha)
+        fade, known = own.on(alpha)
+        others = n.astype(np.float64)[:, None] - len(own.score)
+        none, one = (fade * meeting(sweep.log_phi, others, k, 1.0) for k in range(2))
+        return OneQuery(sweep, sweep.moment(1, linear), known, none, one, fade, others)
+
+    def mean(self) -> Array:
+        """E Delta, (len n, c)."""
+        steps = alpha_weights(self.sweep.alpha, 1)
+        return np.asarray((steps * self.none) @ self.known + (steps * self.one) @ self.linear)
+
+    def square(self, quadratic: Array) -> Array:
+        """E|Delta|^2, (len n,), from the expected square of the centred value at the nodes (K,)."""
+        two = self.fade * meeting(self.sweep.log_phi, self.others, 2, 1.0)
+        met = 2 * (self.known * self.linear).sum(axis=1) + self.sweep.moment(2, quadratic)
+        found = self.none * (self.known**2).sum(axis=1) + self.one * met
+        found += two * (self.linear**2).sum(axis=1)
+        return np.asarray(found @ alpha_weights(self.sweep.alpha, 2))

@@ -28,7 +28,7 @@ from attnlimit.tokens.gaussian import normal_rule
 POOL = 8192
 _SMALLEST_POOL = 512
 _POOL_NUMBERS = 2**20  # memory: the pool of pairs shrinks in high dimensions
-PICKS = 216
+PICKS = 189
 _COSTLY_PICKS = 72
 _OWN_PICKS = 64
 _POOL_TILT = 0.8
@@ -73,13 +73,13 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
     def alone(index: int) -> Array:
         return single_moment(keys, b1[index], first[index], n)
 
-    pair, pair_error = average_over_pairs(pool, both_signs, picks)
-    average, average_error = control.average()
-    pair, pair_error = pair + average, np.hypot(pair_error, average_error)
     own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), pool.weight)
-    own, own_error = average_over_pairs(own_pool, alone, _OWN_PICKS)
     limit_square = float(np.trace(white.tilt_cov @ white.metric))
-    return combine(n, own + limit_square, own_error, pair, pair_error)
+    own, own_error = average_over_pairs(own_pool, alone, _OWN_PICKS, other=limit_square)
+    own += limit_square
+    average, average_error = control.average()
+    pair, pair_error = average_over_pairs(pool, both_signs, picks, other=average + own / n)
+    return combine(n, own, own_error, pair + average, np.hypot(pair_error, average_error))
 
 
 def query_pairs(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[Array, Array, PairPool]:

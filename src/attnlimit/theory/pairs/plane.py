@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, log_phi
 from attnlimit.theory.law.start import late_grid
-from attnlimit.theory.pairs.law import OwnKeys, PairTable, own_key_moments, pair_moment
+from attnlimit.theory.pairs.law import OneQuery, OwnKeys, PairTable, pair_moment
 
 _PARALLEL = 1e-6
 _NOTHING = 1e-300
@@ -156,7 +156,8 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
     outputs = (limits - keys.offset) @ keys.values.T
     fine = alpha if keys.step == PAIRS.step else (None, None)
     for here, other in ((0, 1), (1, 0)):
-        joint += _moments(keys, nodes[here], tilts[here], own, n, fine[here])[0] @ outputs[other]
+        alone = _one_query(keys, nodes[here], tilts[here], own, n, fine[here])
+        joint += alone.mean() @ outputs[other]
     return joint
 
 
@@ -164,28 +165,30 @@ def single_moment(keys: PlaneKeys, tilt: Array, own: Array, n: NDArray[np.int64]
     """E|Gamma_n - m|^2, less |Gamma - m|^2, for one query; `own` (d,) is a key for certain."""
     size = float(np.linalg.norm(tilt))
     limit = keys.limit_height(size) * tilt / max(size, _NOTHING)
-    mean, square = _moments(keys, keys.nodes(size, n), tilt, own[None], n)
-    return square + 2 * mean @ (keys.values @ (limit - keys.offset))
+    nodes = keys.nodes(size, n)
+    along = keys.values @ (tilt / max(size, _NOTHING))
+    gain = float(along @ along)
+    square = (nodes.height - keys.limit_height(size)) ** 2 * gain
+    square += nodes.across * (float((keys.values**2).sum()) - gain)
+    alone = _one_query(keys, nodes, tilt, own[None], n)
+    return alone.square(square) + 2 * alone.mean() @ (keys.values @ (limit - keys.offset))
 
 
-def _moments(
+def _one_query(
     keys: PlaneKeys,
     nodes: HeightNodes,
     tilt: Array,
     own: Array,
     n: NDArray[np.int64],
     alpha: Array | None = None,
-) -> tuple[Array, Array]:
-    """E Delta and E|Delta|^2 at one query, Delta its output less its limit, own keys known."""
+) -> OneQuery:
+    """One of the queries by itself, own keys known."""
     size = float(np.linalg.norm(tilt))
-    limit = keys.limit_height(size) / max(size, _NOTHING) * tilt
-    along = keys.values @ (tilt / max(size, _NOTHING))
-    gain = float(along @ along)
-    height = nodes.height - keys.limit_height(size)
-    square = height**2 * gain + nodes.across * (float((keys.values**2).sum()) - gain)
-    known = OwnKeys(own @ tilt, (own - limit) @ keys.values.T)
-    linear = height[:, None] * along
-    return own_key_moments(nodes.score, nodes.weight, linear, square, known, n, alpha)
+    unit = tilt / max(size, _NOTHING)
+    limit = keys.limit_height(size)
+    known = OwnKeys(own @ tilt, (own - limit * unit) @ keys.values.T)
+    linear = (nodes.height - limit)[:, None] * (keys.values @ unit)
+    return OneQuery.of(nodes.score, nodes.weight, linear, known, n, alpha)
 
 
 def plane_of(keys: PlaneKeys, tilts: Array) -> Plane:

@@ -21,6 +21,7 @@ from attnlimit.theory.moments import WhitenedHead, covariance_influence, mean_co
 from attnlimit.theory.pairs.average import average_over_pairs, controlled_mean
 from attnlimit.theory.pairs.covariance.error import (
     CovarianceError,
+    mean_energy,
     mean_square,
     squared_bias,
     summed,
@@ -41,6 +42,7 @@ from attnlimit.tokens.gaussian import normal_rule
 _QUERIES = 2048
 _RULE = 128
 _TOKENS = 192
+_OWN_TOKENS = 64  # a small part
 _BLOCK_NUMBERS = 60_000  # memory: tokens at a time times the size of an output's square
 _DELTA_TOKENS, _DELTA_NUMBERS = (512, 8192), 100_000  # fewest and most; memory
 _PICKS = 96
@@ -117,16 +119,17 @@ def _strong_error(
         alone -= common_part(gram, outputs, mean.mse)
         together, error = _together(head, tokens, white, outputs, moments, mean)
     else:
-        pair = _pair_squares(white, n)
         seen, unsure = _own_keys(head, tokens, white, outputs, moments, n)
         unsure = np.hypot(unsure, _SECOND_ORDER * seen)
+        rest = bias[0] + alone / n + seen - mean_energy(mean.mse, gram)
+        pair = _pair_squares(white, n, rest)
         together, error = two_queries(
             n, pair, (seen, unsure), (mean.mse, mean.numerical_error), gram
         )
     return summed(n, bias, alone / n + together, error)
 
 
-def _pair_squares(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[Array, Array]:
+def _pair_squares(white: WhitenedHead, n: NDArray[np.int64], other: Array) -> tuple[Array, Array]:
     """How two queries' outer products vary together, averaged over pairs; and its error."""
     first, second, pool = query_pairs(white, n)
     b1, b2 = white.tilts(first), white.tilts(second)
@@ -137,7 +140,7 @@ def _pair_squares(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[Array, Arr
         found = [square_moment(keys, tilts, n) for tilts in signs]
         return (found[0] + found[1]) / 2
 
-    return average_over_pairs(pool, both_signs, _PICKS)
+    return average_over_pairs(pool, both_signs, _PICKS, other=other)
 
 
 def _own_keys(
@@ -153,7 +156,7 @@ def _own_keys(
     A token moves the other queries' squares by its projection K, and has its own as a query.
     """
     rule = Projection.of(head, tokens, n, queries=2 * _RULE)
-    seen, weight = _seen_tokens(white, _TOKENS)
+    seen, weight = _seen_tokens(white, _OWN_TOKENS)
     found = []
     for g in np.array_split(seen, _blocks(white, len(seen))):
         moved = 2 * rule.as_key(g, squares=True)[1]

@@ -11,12 +11,12 @@ keys (q = 1) and keys on the sphere (docs/theory/moments.md, covariance).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Sweep, log_phi, meeting
@@ -44,10 +44,11 @@ class SquareTable:
     log_phi: Array  # (J, J*)
     alpha: PairGrid
     across: Across
+    plane: Plane
     known: dict[tuple[int, int, int, int], Array] = field(default_factory=dict)
 
     @staticmethod
-    def of(sums: PlaneSums, alpha: PairGrid, across: Across) -> SquareTable:
+    def of(sums: PlaneSums, alpha: PairGrid, across: Across, plane: Plane) -> SquareTable:
         """From sums over the plane's second coordinate."""
         nodes = sums.nodes
         sweep = Sweep.over(nodes.score, nodes.weight, alpha[0])
@@ -56,35 +57,45 @@ class SquareTable:
             now = sweep.w**j * sweep.decay
             left |= {(j, a): now * nodes.height**a for a in range(5)}
         phi = log_phi(sweep.missed[:, None] + sweep.decay @ sums.missed)
-        return SquareTable(left, sums.moments, phi, alpha, across)
+        return SquareTable(left, sums.moments, phi, alpha, across, plane)
 
-    def moment(self, power: int, other: int, axes: Iterable[int] = ()) -> Array:
-        """The moment with w^power w*^other and these coordinates of the key."""
-        second = sum(axes := tuple(axes))
-        key = (power, other, len(axes) - second, second)
+    def moment(self, power: int, other: int, form: ArrayLike = (1.0,), times: int = 0) -> Array:
+        """The moment with w^power w*^other q^times and a form of the key's place in the plane.
+
+        The form of degree m has m + 1 coefficients, of y_0^m, y_0^(m-1) y_1, ...
+        """
+        coefficients = np.asarray(form)
+        if times:
+            found = self.across.level * self.moment(power, other, form, times - 1)
+            if self.across.bend:
+                longer = np.convolve(coefficients, (1.0, 0.0, 1.0))
+                found = found - self.across.bend * self.moment(power, other, longer, times - 1)
+            return found
+        degree = len(coefficients) - 1
+        parts = (c * self._known(power, other, degree - k, k) for k, c in enumerate(coefficients))
+        return sum(parts, start=np.zeros(()))
+
+    def axes(self, power: int, other: int) -> list[list[Array]]:
+        """The moments with two coordinates of the key, as a matrix of arrays."""
+        both = [self._known(power, other, 2 - k, k) for k in range(3)]
+        return [[both[a + b] for b in (0, 1)] for a in (0, 1)]
+
+    def _known(self, power: int, other: int, first: int, second: int) -> Array:
+        key = power, other, first, second
         if key not in self.known:
-            self.known[key] = self.left[key[0], key[2]] @ self.right[key[1], key[3]]
+            self.known[key] = self.left[power, first] @ self.right[other, second]
         return self.known[key]
 
-    def spread(self, power: int, other: int, axes: Iterable[int] = (), times: int = 1) -> Array:
-        """The same with the key's variance across the plane, to the power `times`."""
-        axes = tuple(axes)
-        if times == 0:
-            return self.moment(power, other, axes)
-        found = self.across.level * self.spread(power, other, axes, times - 1)
-        if self.across.bend:
-            for a in (0, 1):
-                inner = self.spread(power, other, (*axes, a, a), times - 1)
-                found = found - self.across.bend * inner
-        return found
-
-    def expectation(self, meetings: list[Array], n: float, power: int) -> float:
-        """Sum of terms over (D D*)^power in which one, two, ... distinct keys meet."""
-        total = np.zeros_like(self.log_phi)
-        for distinct, term in enumerate(meetings, start=1):
-            total += meeting(self.log_phi, n, distinct, 1.0) * term
-        first, second = (alpha_weights(alpha, power) for alpha in self.alpha)
-        return float(first @ total @ second)
+    def expectation(self, meetings: list[Array], n: NDArray[np.int64], power: int) -> Array:
+        """Sum of terms over (D D*)^power in which one, two, ... distinct keys meet, for each n."""
+        most = len(meetings)
+        phi = np.exp(self.log_phi)
+        steps = np.multiply.outer(*(alpha_weights(alpha, power) for alpha in self.alpha))
+        terms = [steps * phi ** (most - k) * term for k, term in enumerate(meetings, start=1)]
+        counts = n.astype(np.float64)[:, None]
+        powers = np.exp((counts - most) * self.log_phi.ravel())
+        ways = np.cumprod(counts - np.arange(most), axis=1)  # n (n-1) ..., by how many meet
+        return (ways * (powers @ np.stack(terms, axis=-1).reshape(-1, most))).sum(axis=1)
 
 
 def square_moment(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
@@ -92,82 +103,92 @@ def square_moment(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
 
     `tilts` (2, d) are the queries'. The queries are not among the keys.
     """
-    return product_moments(keys, tilts, n)[1]
+    table, apart = _tabulate(keys, tilts, n)
+    return table.expectation(_meetings(table, keys.values), n, 2) - apart
 
 
 def product_moments(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> Array:
     """E Gamma_n(z) . Gamma_n(z*), and `square_moment`, for each n: (2, len n)."""
+    table, apart = _tabulate(keys, tilts, n)
+    once = table.expectation(_once(table), n, 1)
+    return np.array([once, table.expectation(_meetings(table, keys.values), n, 2) - apart])
+
+
+def _tabulate(keys: PlaneKeys, tilts: Array, n: NDArray[np.int64]) -> tuple[SquareTable, Array]:
+    """The table of two queries, and what their squares have apart, by the same sums over alpha.
+
+    So their errors cancel where the queries share nothing.
+    """
     plane = plane_of(keys, tilts)
     nodes = [keys.nodes(size, n) for size in plane.sizes]
     precision = replace(PAIRS, step=keys.step)
     first, second = (late_grid(k.score, k.weight, n, precision) for k in nodes)
     sums = keys.sums(plane, nodes[0], (first, second), n, _DEGREES)
-    table = SquareTable.of(sums, (first, second), keys.across)
-    once, twice = _once(table, plane), _meetings(table, plane, keys.values)
-    joint = [[table.expectation(once, float(k), 1) for k in n]]
-    joint.append([table.expectation(twice, float(k), 2) for k in n])
-    # The same sums over alpha, so that their errors cancel where queries share nothing.
-    return np.array([joint[0], joint[1] - _apart(keys, plane, nodes, (first, second), n)])
+    table = SquareTable.of(sums, (first, second), keys.across, plane)
+    return table, _apart(keys, plane, nodes, (first, second), n)
 
 
-def _once(t: SquareTable, plane: Plane) -> list[Array]:
+def _once(t: SquareTable) -> list[Array]:
     """Terms of the product itself, in which one and two distinct keys meet."""
-    one = (plane.total - float(np.trace(plane.gram))) * t.spread(1, 1)
-    two = np.zeros_like(one)
-    for a, b in product((0, 1), repeat=2):
-        one += plane.gram[a, b] * t.moment(1, 1, [a, b])
-        two += plane.gram[a, b] * t.moment(1, 0, [a]) * t.moment(0, 1, [b])
-    return [one, two]
+    gram = t.plane.gram
+    trace = t.plane.total - float(np.trace(gram))
+    one = trace * t.moment(1, 1, times=1) + t.moment(1, 1, _form(gram))
+    pull, other = ([t.moment(*which, unit) for unit in np.eye(2)] for which in ((1, 0), (0, 1)))
+    return [one, sum(gram[a, b] * pull[a] * other[b] for a, b in _PLANE)]
 
 
-def _meetings(t: SquareTable, plane: Plane, values: Array) -> list[Array]:
+def _meetings(t: SquareTable, values: Array) -> list[Array]:
     """Terms in which one to four distinct keys meet, before the powers of phi."""
     metric = values.T @ values
-    turned, gram = plane.axes @ metric, plane.gram
+    turned, gram = t.plane.axes @ metric, t.plane.gram
     bent = turned @ turned.T - gram @ gram  # through directions across the plane
-    trace = plane.total - float(np.trace(gram))
+    trace = t.plane.total - float(np.trace(gram))
     square = float((metric**2).sum() - 2 * (turned**2).sum() + (gram**2).sum())
-    m, across = t.moment, t.spread
-    nothing = np.zeros_like(t.log_phi)
-    one, two, three, four = (nothing.copy() for _ in range(4))
-    pull, other = [m(1, 0, [a]) for a in (0, 1)], [m(0, 1, [a]) for a in (0, 1)]
-    overlap, alone, alone_2 = across(1, 1), across(2, 0), across(0, 2)
+    m, along = t.moment, _form(gram)
+    pull, other = ([m(*which, unit) for unit in np.eye(2)] for which in ((1, 0), (0, 1)))
+    overlap, alone, alone_2 = (m(*which, times=1) for which in ((1, 1), (2, 0), (0, 2)))
+    own, own_2, joint = t.axes(2, 0), t.axes(0, 2), t.axes(1, 1)
     # (u G u*)^2: slots a, c of the first query meet b, d of the second through G.
-    facing = [gram[a, 0] * other[0] + gram[a, 1] * other[1] for a in (0, 1)]
-    faced = [gram[0, b] * pull[0] + gram[1, b] * pull[1] for b in (0, 1)]
-    met = sum(gram[a, b] * m(1, 1, [a, b]) for a, b in _PLANE)
+    facing, faced = _turned(gram, other), _turned(gram, pull)
+    met = m(1, 1, along)
     apart = pull[0] * facing[0] + pull[1] * facing[1]
-    turn = {(b, d): sum(gram[a, b] * m(1, 1, [a, d]) for a in (0, 1)) for b, d in _PLANE}
-    for (a, b), (c, d) in product(_PLANE, _PLANE):
-        one += gram[a, b] * gram[c, d] * m(2, 2, [a, c, b, d])
-    two += met**2
-    three += 2 * met * apart
-    four += apart**2
+    one = m(2, 2, np.convolve(along, along))
+    two, three, four = met**2, 2 * met * apart, apart**2
+    turn = [_turned(gram, row) for row in joint]  # by the axis that stays, then the one that turns
+    half = [_turned(gram, row) for row in own]
+    seen = [_turned(gram, [half[0][b], half[1][b]]) for b in (0, 1)]  # G own G
     for b, d in _PLANE:
-        seen = sum(gram[a, b] * gram[c, d] * m(2, 0, [a, c]) for a, c in _PLANE)
-        two += seen * m(0, 2, [b, d]) + turn[b, d] * turn[d, b]
-        three += m(2, 0, [b, d]) * facing[b] * facing[d] + m(0, 2, [b, d]) * faced[b] * faced[d]
-        three += 2 * m(1, 1, [b, d]) * facing[b] * faced[d]
-    for c in (0, 1):
-        two += 2 * facing[c] * sum(gram[a, b] * m(2, 1, [a, c, b]) for a, b in _PLANE)
-        two += 2 * faced[c] * sum(gram[a, b] * m(1, 2, [a, b, c]) for a, b in _PLANE)
+        two += seen[b][d] * own_2[b][d] + turn[d][b] * turn[b][d]
+        three += own[b][d] * facing[b] * facing[d] + own_2[b][d] * faced[b] * faced[d]
+        three += 2 * joint[b][d] * facing[b] * faced[d]
+    for c, unit in enumerate(np.eye(2)):
+        more = np.convolve(along, unit)
+        two += 2 * (facing[c] * m(2, 1, more) + faced[c] * m(1, 2, more))
+    # 2 trace (u G u*) C + 2 (u Q u*) C, and (u Q u) P* + (u* Q u*) P, with Q = `bent`.
+    mixed = 2 * (trace * gram + bent)
+    one += m(2, 2, _form(mixed + 2 * bent), times=1)
+    two += m(1, 1, _form(mixed)) * overlap + m(2, 0, _form(bent)) * alone_2
+    two += m(0, 2, _form(bent)) * alone
+    for here, which in ((pull, (1, 2)), (other, (2, 1))):
+        for a, unit in enumerate(np.eye(2)):
+            spread = m(*which, unit, times=1)
+            two += spread * sum((mixed[b, a] + 2 * bent[a, b]) * here[b] for b in (0, 1))
     for a, b in _PLANE:
-        # 2 trace (u G u*) C + 2 (u Q u*) C, with Q = `bent`.
-        k = 2 * (trace * gram[a, b] + bent[a, b])
-        one += k * across(2, 2, [a, b])
-        two += k * (
-            m(1, 1, [a, b]) * overlap + across(2, 1, [a]) * other[b] + across(1, 2, [b]) * pull[a]
-        )
-        three += k * pull[a] * other[b] * overlap
-        # (u Q u) P* + (u* Q u*) P
-        k = bent[a, b]
-        one += 2 * k * across(2, 2, [a, b])
-        two += k * (m(2, 0, [a, b]) * alone_2 + 2 * across(1, 2, [a]) * pull[b])
-        two += k * (m(0, 2, [a, b]) * alone + 2 * across(2, 1, [a]) * other[b])
-        three += k * (pull[a] * pull[b] * alone_2 + other[a] * other[b] * alone)
-    one += t.across.tail * (trace**2 + 2 * square) * across(2, 2, times=2)
+        three += mixed[a, b] * pull[a] * other[b] * overlap
+        three += bent[a, b] * (pull[a] * pull[b] * alone_2 + other[a] * other[b] * alone)
+    one += t.across.tail * (trace**2 + 2 * square) * m(2, 2, times=2)
     two += (trace**2 + square) * overlap**2 + square * alone * alone_2
     return [one, two, three, four]
+
+
+def _form(matrix: Array) -> Array:
+    """Coefficients of y' M y."""
+    return np.array([matrix[0, 0], matrix[0, 1] + matrix[1, 0], matrix[1, 1]])
+
+
+def _turned(gram: Array, pair: Sequence[Array]) -> list[Array]:
+    """The symmetric matrix times two arrays."""
+    return [gram[a, 0] * pair[0] + gram[a, 1] * pair[1] for a in (0, 1)]
 
 
 def _apart(

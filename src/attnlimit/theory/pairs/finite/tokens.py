@@ -16,7 +16,7 @@ from scipy.special import softmax
 from attnlimit.checks import Array
 from attnlimit.theory.law.quadrature import PAIRS, Precision, Sweep, alpha_grid
 from attnlimit.theory.law.start import late_grid
-from attnlimit.theory.pairs.law import OwnKeys, own_key_moments, pair_moment, tabulate_pair
+from attnlimit.theory.pairs.law import OneQuery, OwnKeys, pair_moment, tabulate_pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,20 +102,23 @@ class Population:
         table = tabulate_pair(scores, self.weights, centred, (first, second))
         limits = self.outputs[[i, j]] - self.mean
         joint = pair_moment(table, own, n) + limits[0] @ limits[1]
-        for here, other, keys_here in ((i, 1, own[0]), (j, 0, own[1])):
-            joint += self._moments(here, keys_here, n)[0] @ limits[other]
+        fine = (first, second) if precision == PAIRS else (None, None)
+        for here, keys_here, alpha, other in zip((i, j), own, fine, limits[::-1], strict=True):
+            joint += self._one_query(here, keys_here, n, alpha).mean() @ other
         return joint
 
     def squared(self, i: int, keys: NDArray[np.int64], n: NDArray[np.int64]) -> Array:
         """E|Gamma_n(x_i) - m|^2 with these tokens among the n keys, for each n."""
-        mean, square = self._moments(i, self.own(i, keys), n)
+        alone = self._one_query(i, self.own(i, keys), n)
+        energy = ((self.values - self.outputs[i]) ** 2).sum(axis=1)
         limit = self.outputs[i] - self.mean
-        return np.asarray(square + 2 * mean @ limit + limit @ limit)
+        return np.asarray(alone.square(energy) + 2 * alone.mean() @ limit + limit @ limit)
 
-    def _moments(self, query: int, own: OwnKeys, n: NDArray[np.int64]) -> tuple[Array, Array]:
+    def _one_query(
+        self, query: int, own: OwnKeys, n: NDArray[np.int64], alpha: Array | None = None
+    ) -> OneQuery:
         centred = self.values - self.outputs[query]
-        energy = (centred**2).sum(axis=1)
-        return own_key_moments(self.scores[query], self.weights, centred, energy, own, n)
+        return OneQuery.of(self.scores[query], self.weights, centred, own, n, alpha)
 
 
 def query_rows(size: int, most: int) -> NDArray[np.int64]:
