@@ -53,6 +53,11 @@ class Sampler(ABC):
         """Whether it can be given another size: whether `sized` is its own."""
         return type(self).sized is not Sampler.sized
 
+    @property
+    def asks_keys(self) -> bool:
+        """Whether chances depend on the keys themselves, those that no query sees among them."""
+        return type(self).seeing is not Sampler.seeing
+
     @abstractmethod
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         """Chance of each key to be kept, of the shape of `scores`.

@@ -21,6 +21,10 @@ class Products:
     heads: list[int] | None = None  # of the first dimension; None for all
     known: dict[Proxy, Tensor] = field(default_factory=dict)
 
+    def exact(self) -> Tensor:
+        """Scores (..., R, N) by the keys themselves."""
+        return self.scores(self.query @ self.key.transpose(-1, -2))
+
     def weights(self, proxy: Proxy) -> Tensor:
         """Attention weights by a proxy of the keys, (..., R, N); worked out once for all heads."""
         if proxy not in self.known:

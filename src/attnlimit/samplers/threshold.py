@@ -46,6 +46,10 @@ class Threshold(Sampler):
         by = "" if self.proxy is None else f" by {check_proxy(self.proxy).name}"
         return f"threshold {self.c:g}{by}"
 
+    @property
+    def asks_keys(self) -> bool:
+        return self.proxy is not None
+
     def sized(self, n: int) -> Threshold:
         return replace(self, c=checks.count(n, "n", smallest=1))
 

@@ -45,8 +45,7 @@ def grouped(tensor: Tensor, heads: int) -> Tensor:
 
 def call_scores(call: Call, rows: slice) -> Tensor:
     """Scores (H, rows, n) of a block of queries, -inf where a key is not visible."""
-    products = call_products(call, rows)
-    return products.scores(products.query @ products.key.transpose(1, 2))
+    return call_products(call, rows).exact()
 
 
 def call_products(call: Call, rows: slice) -> Products:

@@ -70,6 +70,20 @@ class Call:
         """Place of each query among the keys, (n,)."""
         return torch.arange(self.offset, self.offset + self.query.shape[2])[rows]
 
+    def up_to(self, rows: slice) -> Call:
+        """Return the same call without the keys after the last of some queries, if it is causal."""
+        if not self.mask.causal:
+            return self
+        end = int(self.places(rows)[-1]) + 1
+        return replace(
+            self,
+            key=self.key[:, :, :end],
+            value=self.value[:, :, :end],
+            mask=replace(self.mask, positions=self.mask.positions[:end]),
+            position_bias=None if self.position_bias is None else self.position_bias[..., :end],
+            added=None if self.added is None else self.added[..., :end],
+        )
+
 
 def precise(tensor: Tensor) -> Tensor:
     """Return a tensor in this machine's memory, in single precision or better."""

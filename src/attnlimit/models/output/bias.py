@@ -16,7 +16,6 @@ from attnlimit.models.capture.dense import (
     BLOCK_SCORES,
     attend_dense,
     call_products,
-    call_scores,
     grouped,
 )
 from attnlimit.models.capture.encode import Encoded
@@ -61,7 +60,7 @@ def _attend_expected(call: Call, samplers: list[Sampler | None]) -> Tensor:
     for start in range(0, length, step):
         rows = slice(start, start + step)
         products = call_products(call, rows)
-        scores = call_scores(call, rows)
+        scores = products.exact()
         weights = torch.softmax(scores, -1)
         for sampler, members in groups:
             chosen = sampler.seeing(products.of(members))

@@ -14,7 +14,7 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.dense import call_products, call_scores, grouped
+from attnlimit.models.capture.dense import call_products, grouped
 from attnlimit.models.capture.encode import unwrap
 from attnlimit.models.capture.interface import Call, attention_as, check_calls
 from attnlimit.models.spend.assign import (
@@ -147,12 +147,15 @@ def attend_sampled(
     step = spent.steps.setdefault((number, call.layer), Step())
     step.tokens += length
     step.unknown |= any(s.draws != "independent" or not s.weighted for s, _ in chosen)
-    values, groups, widths = grouped(call.value[0], heads), call.key.shape[1], Widths.of(call)
+    groups, widths = call.key.shape[1], Widths.of(call)
+    whole_keys = any(sampler.asks_keys for sampler, _ in chosen)
     size = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
     outputs = []
     for start in range(0, length, size):
         rows = slice(start, start + size)
-        scores, products = call_scores(call, rows), call_products(call, rows)
+        block = call if whole_keys else call.up_to(rows)
+        products, values = call_products(block, rows), grouped(block.value[0], heads)
+        scores = products.exact()
         added = torch.zeros_like(scores)
         for sampler, members in chosen:
             seeing = sampler.seeing(products.of(members))
