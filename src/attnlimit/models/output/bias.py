@@ -12,12 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from attnlimit.models.capture.dense import (
-    BLOCK_SCORES,
-    attend_dense,
-    call_products,
-    grouped,
-)
+from attnlimit.models.capture.dense import BLOCK_SCORES, attend_dense, call_products, grouped
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call, attention_as
 from attnlimit.models.output.first_order import scatter
@@ -54,12 +49,13 @@ def _attend_expected(call: Call, samplers: list[Sampler | None]) -> Tensor:
     if not groups:
         return attend_dense(call)
     heads, length = call.query.shape[1:3]
-    values = grouped(call.value[0], heads)
+    whole_keys = any(sampler.asks_keys for sampler, _ in groups)
     step = max(1, BLOCK_SCORES // (heads * call.key.shape[2]))
     outputs = []
     for start in range(0, length, step):
         rows = slice(start, start + step)
-        products = call_products(call, rows)
+        block = call if whole_keys else call.up_to(rows)
+        products, values = call_products(block, rows), grouped(block.value[0], heads)
         scores = products.exact()
         weights = torch.softmax(scores, -1)
         for sampler, members in groups:

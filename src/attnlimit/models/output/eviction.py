@@ -194,11 +194,12 @@ def _prompt(call: Call, size: int, rule: Eviction, turn: Any) -> Watched:
 def _effects(call: Call, gradients: Tensor, size: int) -> Tensor:
     """What each key of the prompt is worth to the queries after it, (K, H_kv, size)."""
     probes, heads, length = gradients.shape[:3]
-    values = grouped(call.value[0], heads)
     total = gradients.new_zeros(probes, heads, size)
     for start in range(size, length, 64):
         rows = slice(start, min(start + 64, length))
-        weights = torch.softmax(call_scores(call, rows), -1)
+        block = call.up_to(rows)
+        values = grouped(block.value[0], heads)
+        weights = torch.softmax(call_scores(block, rows), -1)
         along = gradients[:, :, rows] @ values.transpose(1, 2)  # (K, H, R, N)
         centre = (weights * along).sum(-1, keepdim=True)
         total += (weights[..., :size] * (along[..., :size] - centre)).sum(2)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.capture.dense import call_products, call_scores, grouped
+from attnlimit.models.capture.dense import call_products, grouped
 from attnlimit.models.capture.encode import Encoded
 from attnlimit.models.capture.interface import Call
 from attnlimit.models.output.first_order import Scatter, scatter
@@ -122,7 +122,7 @@ class _Sums:
         )
         fast = [(s.c, places) for s, places in wanted if isinstance(s, Threshold) and _quick(s)]
         slow = [(s, p) for s, p in wanted if not (isinstance(s, Threshold) and _quick(s))]
-        trim = not slow and not self.bytes_too
+        trim = not any(sampler.asks_keys for sampler, _ in wanted)
         for block, along in _blocks(call, gradients, trim=trim):
             queries, scores, weights = block.queries, block.scores, block.weights
             if group.start == 0:  # keys do not depend on the probes, and a few are a yardstick
@@ -236,19 +236,17 @@ class _Block:
 def _blocks(call: Call, gradients: Tensor, *, trim: bool) -> Iterator[tuple[_Block, Tensor]]:
     """Blocks of queries, and <g, v - Gamma> of their keys, (K, H, R, N).
 
-    With `trim`, keys that no query of a block sees are left out; samplers may count them.
+    With `trim`, keys that no query of a block sees are left out; some samplers ask for them.
     """
     probes, heads, length = gradients.shape[:3]
-    values = grouped(call.value[0], heads).transpose(1, 2)
     size = call.key.shape[2]
     step = max(1, min(64 if trim else size, BLOCK // (probes * heads * size)))
     for start in range(0, length, step):
         rows = slice(start, min(start + step, length))
-        queries = call.places(rows)
-        scores = call_scores(call, rows)
-        end = int(queries[-1]) + 1 if trim and call.mask.causal else size
-        scores = scores[..., :end]
+        block = call.up_to(rows) if trim else call
+        products, values = call_products(block, rows), grouped(block.value[0], heads)
+        scores = products.exact()
         weights = torch.softmax(scores, -1)
-        along = gradients[:, :, rows] @ values[..., :end]
+        along = gradients[:, :, rows] @ values.transpose(1, 2)
         along -= (weights * along).sum(-1, keepdim=True)
-        yield _Block(queries, call_products(call, rows), scores, weights), along
+        yield _Block(call.places(rows), products, scores, weights), along
