@@ -3,24 +3,20 @@
 Draws the expected participation of the weights, E sum p^2, against n for four token measures
 at one query: it falls with n where the limit exists, and stays of order one where it does not.
 
-    python studies/heavy_tails.py [heavy_tails.png]
+    python studies/heavy_tails.py
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 import attnlimit as al
 from attnlimit.tokens import Tail
+from kept import keep, keep_picture
 
 
 class Student(al.Tokens):
@@ -72,38 +68,60 @@ def participation(
     return float(drawn.mean()), float(drawn.std(ddof=1) / np.sqrt(replicates))
 
 
-def main(path: Path) -> None:
-    sizes = 2 ** np.arange(4, 18, 2)
-    student = Student(1, 3.0)
-    cases = [
-        ("Gaussian, scores of deviation 1", al.Gaussian(dim=1), 1.0, "tab:blue"),
-        ("Laplace well below its bound, t = 1/(5b)", al.Laplace(1), 0.2, "tab:green"),
-        ("Laplace past its bound, t = 2/b", al.Laplace(1), 2.0, "tab:orange"),
-        ("Student, 3 degrees of freedom", student, 1 / np.sqrt(3), "tab:red"),
-    ]
-    figure, axes = plt.subplots(figsize=(7.2, 4.6), layout="constrained")
-    for label, tokens, scale, colour in cases:
-        drawn = [participation(tokens, scale, int(n), 200, seed=int(n)) for n in sizes]
-        mean, error = np.array(drawn).T
-        axes.errorbar(sizes, mean, error, fmt="o", color=colour, capsize=3, label=label)
-        if not isinstance(tokens, Student) and scale < 1.5:
-            exact = al.pointwise_error(al.Head([[scale]]), tokens, [1.0], sizes)
-            axes.loglog(sizes, exact.participation[0], "-", color=colour)
+SIZES = 2 ** np.arange(4, 18, 2)
+DRAWS = 200
+CASES = (
+    ("Gaussian, scores of deviation 1", al.Gaussian(dim=1), 1.0),
+    ("Laplace well below its bound, t = 1/(5b)", al.Laplace(1), 0.2),
+    ("Laplace past its bound, t = 2/b", al.Laplace(1), 2.0),
+    ("Student, 3 degrees of freedom", Student(1, 3.0), 1 / np.sqrt(3)),
+)
+
+
+def exact(tokens: al.Tokens, scale: float) -> np.ndarray:
+    """The same by the exact law, where there is a limit."""
+    try:
+        return al.pointwise_error(al.Head([[scale]]), tokens, [1.0], SIZES).participation[0]
+    except al.NoLimitError:
+        return np.full(len(SIZES), np.nan)
+
+
+def draw(found: pd.DataFrame) -> Figure:
+    """Participation against n."""
+    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    axes = figure.subplots()
+    for name, colour in zip(
+        found["tokens"].unique(), ("blue", "green", "orange", "red"), strict=True
+    ):
+        rows, colour = found[found["tokens"] == name], f"tab:{colour}"
+        axes.errorbar(
+            rows["n"],
+            rows["measured"],
+            rows["stderr"],
+            fmt="o",
+            color=colour,
+            capsize=3,
+            label=name,
+        )
+        axes.loglog(rows["n"], rows["exact"], "-", color=colour)
     axes.axhline(0.5, color="tab:orange", lw=1, ls="--")
     axes.text(100, 0.55, "1 - 1/(bt) = 1/2", color="tab:orange", fontsize=9)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
     axes.set_xlabel("number of tokens n")
     axes.set_ylabel("expected participation  E Σ p²")
     axes.set_title("Attention without an infinite-token limit: a few tokens keep all the weight")
-    axes.legend(
-        loc="lower left", frameon=False, title="dots: 200 draws ± standard error; lines: exact law"
-    )
+    title = f"dots: {DRAWS} draws ± standard error; lines: exact law"
+    axes.legend(loc="lower left", frameon=False, title=title)
     axes.grid(alpha=0.3)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130)
-    plt.close(figure)
+    return figure
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else Path("gallery/heavy_tails.png"))
+    parts = []
+    for name, tokens, scale in CASES:
+        drawn = [participation(tokens, scale, n, DRAWS, seed=n) for n in SIZES.tolist()]
+        mean, stderr = np.array(drawn).T
+        columns = {"tokens": name, "n": SIZES, "draws": DRAWS, "measured": mean, "stderr": stderr}
+        parts.append(pd.DataFrame(columns | {"exact": exact(tokens, scale)}))
+    found = pd.concat(parts)
+    keep(found)
+    keep_picture(draw(found))

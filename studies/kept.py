@@ -2,8 +2,11 @@
 
 A study ends with `keep(frame)` or, with several tables, `keep(cosines=frame, plans=frame)`: plain
 numbers, errors in columns of their own. docs/evidence/ asks for them by the command that was typed.
-They are left in runs/evidence/studies, or below the folder that ATTNLIMIT_EVIDENCE names.
+They are left in runs/evidence/studies, or below the folder that ATTNLIMIT_EVIDENCE names, with the
+picture that `keep_picture(figure)` draws of them.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -13,11 +16,15 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 import attnlimit
 from attnlimit.files import write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PROJECT = Path(__file__).resolve().parents[1]
 EVIDENCE = Path(os.environ.get("ATTNLIMIT_EVIDENCE", PROJECT / "runs" / "evidence"))
@@ -38,10 +45,22 @@ def keep(table: pd.DataFrame | None = None, *, command: str = "", **tables: pd.D
         "seconds": perf_counter() - STARTED,
         "tables": {name: frame.to_dict("records") for name, frame in found.items()},
     }
-    words = command.removeprefix("python studies/").replace(".py", "")
-    path = EVIDENCE / "studies" / (re.sub(r"\W+", "-", words).strip("-") + ".study.json")
+    path = place(command, ".study.json")
     write_atomically(path, json.dumps(said, indent=1).encode())
     return path
+
+
+def keep_picture(figure: Figure) -> None:
+    """Draw a figure beside the tables of the study."""
+    path = place(typed(), ".png")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+
+
+def place(command: str, ending: str) -> Path:
+    """The file of a command."""
+    words = command.removeprefix("python studies/").replace(".py", "")
+    return EVIDENCE / "studies" / (re.sub(r"\W+", "-", words).strip("-") + ending)
 
 
 def typed() -> str:

@@ -1,17 +1,18 @@
 """What does a head's budget cost at growing contexts? Seconds and memory, predicted and measured.
 
-    attnlimit capture --model smollm2 --text wikipedia:Anarchism --tokens 4096 --parts 1 --out smol
-    python studies/scale_sizes.py smol
+    python studies/scale_sizes.py
 
-A causal model's first n tokens know nothing of those after them, so every shorter context is in the
-one capture. Each budget is made in a process of its own, whose memory is then its own. The last
-table holds budgets of a sample of queries against all queries: docs/scale.md has both.
+SmolLM2 on an article is captured to files. A causal model's first n tokens know nothing of those
+after them, so every shorter context is in the one capture. Each budget is made in a process of its
+own, whose memory is then its own. The last table holds budgets of a sample of queries against all
+queries.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from time import process_time
@@ -24,6 +25,7 @@ from attnlimit.budgets.search import fixed_tokens
 from attnlimit.budgets.seen import Queries
 from attnlimit.budgets.terms import Terms
 from attnlimit.cost import Estimate, Job, Shape, measure_rates
+from kept import keep
 
 SIZES = (512, 1024, 2048, 4096)
 HEADS = ((3, 1), (24, 7))
@@ -55,23 +57,24 @@ def told(*given: object) -> list[float]:
 
 
 def sizes(folder: str) -> pd.DataFrame:
+    """Core-seconds and megabytes of a budget at every context, by head."""
     rates = measure_rates(Job(Shape(1, 1, 1, 64, 1), SIZES[0], texts=1))
     rows = []
     for tokens in SIZES:
         job = Job(Shape(1, 1, 1, 64, 1), tokens, texts=1)
         stage = next(one for one in job.stages() if "plan" in one.jobs)
-        predicted = Estimate(job, rates).seconds(stage), (job.read + stage.bytes) / 1e6
         for layer, head in HEADS:
             libraries = told(folder, layer, head, FEW)[1]
             seconds, peak = told(folder, layer, head, tokens)
             rows.append(
                 {
                     "tokens": tokens,
-                    "head": f"{layer}, {head}",
-                    "core-seconds": seconds,
-                    "predicted / measured": predicted[0] / seconds,
-                    "MB above libraries": peak - libraries,
-                    "predicted MB": predicted[1],
+                    "layer": layer,
+                    "head": head,
+                    "core_seconds": seconds,
+                    "predicted_core_seconds": Estimate(job, rates).seconds(stage),
+                    "megabytes": peak - libraries,
+                    "predicted_megabytes": (job.read + stage.bytes) / 1e6,
                 }
             )
     return pd.DataFrame(rows)
@@ -90,24 +93,25 @@ def queries(folder: str) -> pd.DataFrame:
             rows.append({"covered": float((every <= terms.over_queries(few)).mean())})
     covered = pd.DataFrame(rows).covered
     law = Job(Shape(1, 1, 1, 64, 1), CONTEXT, queries=SAMPLED)
-    return pd.DataFrame(
-        [
-            {
-                "heads": len(covered),
-                "asked": SAMPLED,
-                "of": CONTEXT // 2,
-                "covered, mean": covered.mean(),
-                "predicted": law.share_covered,
-                "spread over heads": covered.std(),
-                "predicted spread": law.share_error,
-            }
-        ]
-    )
+    found = {
+        "heads": len(covered),
+        "asked": SAMPLED,
+        "of": CONTEXT // 2,
+        "covered": covered.mean(),
+        "stderr": covered.std() / len(covered) ** 0.5,
+        "predicted": law.share_covered,
+        "spread": covered.std(),
+        "predicted_spread": law.share_error,
+    }
+    return pd.DataFrame([found])
 
 
 if __name__ == "__main__":
     if len(sys.argv) == 5:
         one(*sys.argv[1:])
     else:
-        print(sizes(sys.argv[1]).round(3).to_string(index=False))
-        print(queries(sys.argv[1]).round(4).to_string(index=False))
+        model = al.models.load("smollm2")
+        ids = model.ids(al.models.wikipedia()["Anarchism"].text, SIZES[-1])
+        with tempfile.TemporaryDirectory() as folder:
+            al.models.capture(model, ids, layers=LAYERS, folder=folder)
+            keep(sizes=sizes(folder), queries=queries(folder))
