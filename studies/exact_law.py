@@ -60,7 +60,7 @@ if __name__ == "__main__":
         for n, expected in zip(MEASURED.tolist(), exact.tolist(), strict=True):
             root, stderr = measure(sigma, n)
             rows.append((sigma, n, DRAWS, expected, root, stderr))
-    columns = ["sigma", "n", "draws", "exact", "measured", "stderr"]
+    columns = ["sigma", "n", "draws", "predicted", "measured", "stderr"]
     found = pd.DataFrame(rows, columns=columns)
     keep(found)
     keep_picture(draw(found))

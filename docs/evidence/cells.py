@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -50,6 +51,11 @@ def interval(middle: float, low: float, high: float, places: int = 3) -> str:
 def percent(value: float, places: int = 1) -> str:
     """A share."""
     return "" if np.isnan(value) else f"{100 * value:.{places}f} %"
+
+
+def spaced(sentence: str) -> str:
+    """A sentence with room before its percent signs."""
+    return re.sub(r"(\d)%", r"\1 %", sentence)
 
 
 def setting(value: float) -> str:

@@ -14,6 +14,7 @@ import pandas as pd
 from attnlimit.reproduce import Result, load
 from attnlimit.reproduce.registry import EXPERIMENTS
 from attnlimit.runs import RunFolder
+from evidence.cells import spaced
 from evidence.studies import COMMANDS, Study, found_studies
 
 COMMAND = "attnlimit reproduce "
@@ -81,9 +82,9 @@ class Run:
     def remarks(self, pattern: str) -> list[str]:
         """Return its sentences that have a pattern; none where that is empty."""
         said = [one for one in self.result.remarks if pattern and re.search(pattern, one)]
-        spaced = [re.sub(r"(\d)%", r"\1 %", one) for one in said]
         return [
-            re.sub(r"^[a-z]+(?=,? |: )", lambda word: word[0].capitalize(), one) for one in spaced
+            re.sub(r"^[a-z]+(?=,? |: )", lambda word: word[0].capitalize(), spaced(one))
+            for one in said
         ]
 
     @property

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from attnlimit.reproduce.compare import agreement
+from evidence.cells import spaced
 
 BENCHMARKS = "python -m benchmarks "
 COMMANDS = ("python ", "make ")
@@ -54,8 +58,9 @@ class Study:
         return f"{self.record['version']}, {self.record['created'][:10]}"
 
     def remarks(self, pattern: str) -> list[str]:
-        """None: a study's numbers are all in its tables."""
-        return []
+        """How far its only table's predictions are from measurements, if the pattern asks."""
+        said = [agreement(self.table)] if pattern else []
+        return [spaced(one) for one in said if re.search(pattern, one)]
 
     @property
     def source(self) -> str:
