@@ -61,7 +61,7 @@ def draw(found: pd.DataFrame, replicates: int) -> Figure:
             delta = last["delta"] * np.sqrt(last["n"] / line)
             panels[0].loglog(line, delta, ":", color=color, lw=1)
     panels[0].set_title("mean output: two-query law (lines), delta (dotted)")
-    panels[1].set_title("covariance: exact bias and projected noise")
+    panels[1].set_title("covariance: predicted (lines), measured (dots)")
     panels[0].set_ylabel("root mean squared error")
     for panel in panels:
         panel.set_xlabel("number of tokens n")

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 
 from attnlimit.reproduce import run
 from studied import study
@@ -16,7 +17,7 @@ sys.path[:0] = [str(ROOT / "docs"), str(ROOT)]
 from evidence.blocks import BLOCK, MAKERS, Maker, rewritten  # noqa: E402
 from evidence.cells import measured, number  # noqa: E402
 from evidence.runs import found_runs, typed  # noqa: E402
-from evidence.studies import COMMANDS  # noqa: E402
+from evidence.studies import COMMANDS, Study  # noqa: E402
 from make_evidence import commands, pages  # noqa: E402
 
 from benchmarks.__main__ import write  # noqa: E402
@@ -116,6 +117,23 @@ def test_what_a_study_keeps_becomes_a_table(tmp_path, monkeypatch, capsys):
     assert not stayed
     assert f"| 2 |\n\n*`{asked}`: {runs[asked].made}, " in made
     assert rewritten(made, {})[1] == [f"found waits for {asked}"]
+
+
+def test_what_a_study_compares_is_said_where_it_is_asked_for():
+    rows = [{"predicted": 1.0, "measured": 1.02, "stderr": 0.01}] * 2
+    found = Study({"tables": {"table": rows}})
+    assert found.remarks("") == []
+    (said,) = found.remarks("against measured")
+    assert "at 2 points: root mean square difference 2.00 combined errors" in said
+    assert "median distance 1.96 %" in said
+
+
+def test_a_picture_of_a_study_lies_beside_its_tables(tmp_path, monkeypatch):
+    kept = study("kept")
+    monkeypatch.setattr(kept, "EVIDENCE", tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(ROOT / "studies" / "made_up.py"), "20"])
+    kept.keep_picture(Figure())
+    assert [one.name for one in (tmp_path / "studies").iterdir()] == ["made_up-20.png"]
 
 
 def test_studies_that_tables_ask_for_are_there_and_asked_for_once():
