@@ -23,7 +23,7 @@ class GaussianTokens(Temperatures):
             "variance": 0.1,
             "scales": [float(f"{value:.4g}") for value in np.geomspace(0.05, 50, 12)],
             "n": grid(1000, 30000, 12) if paper else grid(500, 6000, 8),
-            "replicates": 400 if paper else 100,
+            "replicates": 200 if paper else 100,
             "block": 20 if paper else 25,
         }
 
