@@ -75,12 +75,12 @@ bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
 # Our eviction and budgets beside kvpress itself, in an environment of its own (its transformers is older than ours);
-# about fifteen minutes. The table is in docs/export.md.
+# about fifteen minutes. Its tables are kept like a study's.
 KVPRESS := .venv-kvpress
 kvpress: $(INSTALLED) $(KVPRESS)/.installed
 	OMP_NUM_THREADS=1 $(BIN)/python studies/kvpress/ours.py runs/kvpress
 	OMP_NUM_THREADS=1 $(KVPRESS)/bin/python studies/kvpress/presses.py runs/kvpress
-	$(BIN)/python studies/kvpress/table.py runs/kvpress
+	PYTHONPATH=studies $(BIN)/python studies/kvpress/table.py runs/kvpress
 
 $(KVPRESS)/.installed: studies/kvpress/constraints.txt
 	$(PYTHON) -m venv $(KVPRESS)

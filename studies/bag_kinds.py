@@ -24,6 +24,7 @@ from attnlimit.sparse.losses import as_loss
 from attnlimit.sparse.train.descent import query_steps
 from attnlimit.sparse.train.fit import fit_readout
 from attnlimit.sparse.train.stacked import Stacked
+from kept import keep
 
 STRENGTH = 4.0
 """Of the mean of the directions: each of K has strength 4 sqrt(K)."""
@@ -145,44 +146,41 @@ def stepped_cosine(kind: Kind, dim: int, rng: np.random.Generator) -> float:
     return float(query @ mean_direction(kind, dim) / np.linalg.norm(query))
 
 
-def planned(kind: Kind) -> pd.DataFrame:
-    """Predictions from several pilots, beside errors measured once."""
+def planned(name: str, kind: Kind) -> pd.DataFrame:
+    """Forecasts from several pilots, beside errors measured once."""
     draw = partial(kind.draw, dim=PLAN_DIM)
     rngs = [np.random.default_rng([1, number]) for number in range(PILOTS + 1)]
     plans = [plan_bags(draw(PILOT, rng), BUDGETS) for rng in rngs[1:]]
     found = measure_plan(plans[0], draw, draw(4000, rngs[0]), replicates=4)
-    rows = []
-    for row in found.itertuples():
-        for plan in plans:
-            low, middle, high = plan.predicted(str(row.pooling), int(row.bags))
-            ratio = np.log(row.measured / middle)
-            rows.append((row.pooling, row.bags, row.measured, ratio, low <= row.measured <= high))
-    return pd.DataFrame(rows, columns=["pooling", "bags", "measured", "ratio", "inside"])
+    parts = []
+    for pilot, plan in enumerate(plans):
+        told = [plan.predicted(row.pooling, row.bags) for row in found.itertuples()]
+        low, middle, high = np.array(told).T
+        forecast = {"low": low, "predicted": middle, "high": high}
+        parts.append(found.drop(columns="test").assign(kind=name, pilot=pilot, **forecast))
+    return pd.concat(parts)
 
 
-def compare(name: str, law: float, measure: Callable[[np.random.Generator], float]) -> None:
+def compared(law: float, measure: Callable[[np.random.Generator], float]) -> dict[str, float]:
+    """The law beside the mean of some draws."""
     drawn = [measure(np.random.default_rng(seed)) for seed in range(DRAWN)]
     stderr = np.std(drawn, ddof=1) / np.sqrt(DRAWN)
-    print(f"{name:30s} {law:.4f} {np.mean(drawn):.4f} ± {stderr:.4f}", flush=True)
+    return {"predicted": law, "measured": float(np.mean(drawn)), "stderr": float(stderr)}
 
 
 def main() -> None:
-    print("error of a readout trained on 600 bags in 300 dimensions: asymptotics, drawn")
-    for name, kind in KINDS.items():
-        compare(name, predicted_readout(kind), partial(trained_readout, kind))
-    print("cosine of the query after two gradient steps on 2d bags: asymptotics, drawn")
+    readouts = [
+        {"kind": name, **compared(predicted_readout(kind), partial(trained_readout, kind))}
+        for name, kind in KINDS.items()
+    ]
     law = query_alignment(SparseTask(10, 1, STRENGTH), ALPHA, *STEPS).cosine
-    for name, kind in list(KINDS.items())[:3]:
-        for dim in (160, 320, 640):
-            compare(f"{name}, d = {dim}", law, partial(stepped_cosine, kind, dim))
-    print(f"plans from {PILOTS} pilots of {PILOT}: measured over predicted, inside the interval")
-    for name, kind in KINDS.items():
-        for (pooling, bags), part in planned(kind).groupby(["pooling", "bags"], sort=False):
-            print(
-                f"{name:30s} {pooling:16s} {bags:5d} {part['measured'].iloc[0]:.4f} "
-                f"{np.exp(part['ratio'].mean()):.2f} {part['inside'].sum()} of {len(part)}",
-                flush=True,
-            )
+    cosines = [
+        {"kind": name, "dim": dim, **compared(law, partial(stepped_cosine, kind, dim))}
+        for name, kind in list(KINDS.items())[:3]
+        for dim in (160, 320, 640)
+    ]
+    plans = pd.concat([planned(name, kind) for name, kind in KINDS.items()])
+    keep(readouts=pd.DataFrame(readouts), cosines=pd.DataFrame(cosines), plans=plans)
 
 
 if __name__ == "__main__":

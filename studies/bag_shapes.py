@@ -1,13 +1,12 @@
 """Does a learning curve need more than Gaussian scores? Other laws, fitted to the same pilots.
 
-attnlimit reproduce sparse-benchmarks --out RUNS, then python studies/bag_shapes.py RUNS/sparse-...
+The pilots are those of `attnlimit reproduce sparse-benchmarks`, whose run is read where the
+evidence is, or made there first (a quarter of an hour). python studies/bag_shapes.py
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -15,12 +14,13 @@ from scipy.special import ndtr
 
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
+from attnlimit.reproduce import run
 from attnlimit.reproduce.sparse.benchmarks import EXPERIMENT, benchmark
-from attnlimit.runs import RunFolder
 from attnlimit.sparse import Bags, SparseTask, estimate
 from attnlimit.sparse.bags.forecast import forecast
 from attnlimit.sparse.bags.pilot import kept_together, stratified_folds
 from attnlimit.sparse.law.learning import CUTS, STRENGTHS, LearningLaw
+from kept import EVIDENCE, keep
 
 SETS = [
     "musk1",
@@ -91,9 +91,9 @@ def laws(pilot: Bags) -> dict[str, LearningLaw]:
     return same
 
 
-def main(folder: Path) -> None:
-    run = RunFolder.open(folder)
-    curves, config = run.table(), run.record()["config"]
+def main() -> None:
+    made = run("sparse-benchmarks", out=EVIDENCE)
+    curves, config = made.curves, made.config
     rows = []
     for index, shard in enumerate(EXPERIMENT.shards(config)):
         name = shard["set"]
@@ -119,19 +119,18 @@ def main(folder: Path) -> None:
                 low, middle, high = told.error(float(last["trained_on"]))
                 inside = low <= last["measured"] <= high
                 rows.append((index, pooling, kind, middle, last["measured"], inside, high))
-    frame = pd.DataFrame(
-        rows, columns=["shard", "pooling", "law", "told", "measured", "inside", "high"]
-    )
-    plain = frame.groupby(["shard", "pooling"])["told"].transform("first")
-    frame["moved"] = np.log(frame["told"] / plain).abs()
-    frame["gap"] = np.log(frame["measured"].clip(lower=1e-3) / frame["told"]) ** 2
-    frame["half"] = np.log(frame["high"] / frame["told"])
+    names = ["shard", "pooling", "law", "predicted", "measured", "inside", "high"]
+    frame = pd.DataFrame(rows, columns=names)
+    plain = frame.groupby(["shard", "pooling"])["predicted"].transform("first")
+    frame["moved"] = np.log(frame["predicted"] / plain).abs()
+    frame["gap"] = np.log(frame["measured"].clip(lower=1e-3) / frame["predicted"]) ** 2
+    frame["half"] = np.log(frame["high"] / frame["predicted"])
     shown = frame.groupby("law", sort=False).agg(
         moved=("moved", "mean"), most=("moved", "max"), gap=("gap", "mean"),
         inside=("inside", "sum"), of=("inside", "size"), half_interval=("half", "mean"),
     )  # fmt: skip
-    print(shown.assign(gap=np.sqrt(shown["gap"])).round(3).to_string())
+    keep(shown.assign(gap=np.sqrt(shown["gap"])).reset_index())
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main()

@@ -31,8 +31,17 @@ EVIDENCE = Path(os.environ.get("ATTNLIMIT_EVIDENCE", PROJECT / "runs" / "evidenc
 STARTED = perf_counter()
 
 
-def keep(table: pd.DataFrame | None = None, *, command: str = "", **tables: pd.DataFrame) -> Path:
-    """Print the tables, and write them with the command, the version, the day and the seconds."""
+def keep(
+    table: pd.DataFrame | None = None,
+    *,
+    command: str = "",
+    seconds: float | None = None,
+    **tables: pd.DataFrame,
+) -> Path:
+    """Print the tables, and write them with the command, the version, the day and the seconds.
+
+    A study of several scripts says its command and what all of them took.
+    """
     found = tables if table is None else {"table": table, **tables}
     command = command or typed()
     for name, frame in found.items():
@@ -42,7 +51,7 @@ def keep(table: pd.DataFrame | None = None, *, command: str = "", **tables: pd.D
         "title": str(sys.modules["__main__"].__doc__).splitlines()[0],
         "version": attnlimit.__version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": perf_counter() - STARTED,
+        "seconds": perf_counter() - STARTED if seconds is None else seconds,
         "tables": {name: frame.to_dict("records") for name, frame in found.items()},
     }
     path = place(command, ".study.json")

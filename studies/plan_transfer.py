@@ -1,11 +1,11 @@
 """Does a budget hold on another text? Heads that break it, by what they were planned on.
 
-Run: python studies/plan_transfer.py [articles]
+Top-k budgets of MiniLM's heads, on articles that the rule for the next text was not chosen on.
+python studies/plan_transfer.py
 """
 
-import sys
-
 import numpy as np
+import pandas as pd
 
 from attnlimit.budgets.schemes import errors_of
 from attnlimit.budgets.search import fixed_tokens
@@ -15,11 +15,16 @@ from attnlimit.budgets.transfer import next_text
 from attnlimit.models import wikipedia
 from attnlimit.samplers import TopK
 from attnlimit.survey import ask
+from kept import keep
 
 TERMS = Terms(0.1, 0.05, 0.99)
 TOKENS = 512
+ARTICLES = 18
+OWN = 3
+"""Of them, those that a plan is made on alone, on some of its passages."""
 PARTS = 4
 SPLITS = 60
+"""Random choices of what to plan on."""
 
 
 def needs(article: str, parts: int) -> np.ndarray:
@@ -40,40 +45,42 @@ def budgets(passages: np.ndarray, margin: bool) -> np.ndarray:
     return np.minimum([rule(column) for column in largest.T], TOKENS)
 
 
-def main(count: int) -> None:
+def main() -> None:
     long = [document.title for document in wikipedia() if len(document.text.split()) > 2500]
-    articles = long[-count:]  # none of those that the rule was chosen on
+    articles = long[-ARTICLES:]  # none of those that the rule was chosen on
     texts = np.array([needs(article, 1)[0] for article in articles])
     rng = np.random.default_rng(0)
-    print(f"{len(articles)} articles, {texts.shape[1]} heads, epsilon {TERMS.epsilon}")
-    print("planned on                       kept   heads below 95 %   worst head   median budget")
+    found = []
     for passages, margin in ((1, False), (4, False), (4, True)):
-        rows = []
         for _ in range(SPLITS):
             order = rng.permutation(len(articles))
             budget = budgets(texts[order[:passages]], margin)
-            rows.append(summary(texts[order[passages:]], budget))
-        name = f"{passages} article{'s' if passages > 1 else ''}{' with margin' if margin else ''}"
-        show(name, rows)
-    own = {article: needs(article, PARTS) for article in articles[: max(1, count // 6)]}
-    for margin in (False, True):
-        rows = [
-            summary(texts[[name != article for name in articles]], budgets(passages, margin))
-            for article, passages in own.items()
-        ]
-        show(f"{PARTS} parts of one article{' with margin' if margin else ''}", rows)
+            how = {"planned": "articles", "passages": passages, "margin": margin}
+            found.append(how | broken(texts[order[passages:]], budget))
+    for article in articles[:OWN]:
+        passages, others = needs(article, PARTS), texts[[one != article for one in articles]]
+        for margin in (False, True):
+            how = {"planned": "passages of one article", "passages": PARTS, "margin": margin}
+            found.append(how | broken(others, budgets(passages, margin)))
+    frame = pd.DataFrame(found)
+    by = frame.groupby(["planned", "passages", "margin"])
+    error = by["below"].std() / np.sqrt(by.size())
+    table = by.mean().assign(below_stderr=error, choices=by.size())
+    keep(table.reset_index().assign(heads=texts.shape[1], epsilon=TERMS.epsilon))
 
 
-def summary(texts: np.ndarray, budget: np.ndarray) -> tuple[float, float, float, float]:
+def broken(texts: np.ndarray, budget: np.ndarray) -> dict[str, float]:
+    """What budgets do on texts (texts, heads, queries): means over the texts."""
     kept = (texts <= budget[None, :, None]).mean(axis=2)  # (texts, heads)
     below = (kept < 1 - TERMS.delta).sum(axis=1)
-    return kept.mean(), below.mean(), kept.min(axis=1).mean(), np.median(budget)
-
-
-def show(name: str, rows: list[tuple[float, float, float, float]]) -> None:
-    kept, below, worst, tokens = np.mean(rows, axis=0)
-    print(f"{name:<32s} {kept:6.2%} {below:10.2f} of 72 {worst:12.0%} {tokens:15.0f}")
+    worst = kept.min(axis=1)
+    return {
+        "kept": kept.mean(),
+        "below": below.mean(),
+        "worst": worst.mean(),
+        "budget": float(np.median(budget)),
+    }
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 18)
+    main()

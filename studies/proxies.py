@@ -1,0 +1,47 @@
+"""How much is lost where something smaller than the keys says which of them to read?
+
+Thresholds by proxies of the keys in all heads of SmolLM2: predicted, then run.
+python studies/proxies.py
+"""
+
+import pandas as pd
+
+import attnlimit as al
+from kept import keep
+
+TOKENS, PROBES, DRAWS = 400, 3, 2
+CHOSEN_BY = {  # (c, proxy, floor)
+    "the scores": (48, None, 0.0),
+    "4-bit keys": (48, "4bit", 0.1),
+    "4-bit keys, no floor": (48, "4bit", 0.0),
+    "4-bit keys, floor 0.3": (48, "4bit", 0.3),
+    "3-bit keys": (48, "3bit", 0.1),
+    "keys of rank 32 of 64": (48, "rank32", 0.1),
+    "2-bit keys": (48, "2bit", 0.1),
+    "pages of 8": (96, "page8", 0.1),
+}
+
+if __name__ == "__main__":
+    model = al.models.load("smollm2")
+    ids = model.ids(al.models.wikipedia()["Anarchism"].text, TOKENS)
+    samplers = {name: al.Threshold(*how) for name, how in CHOSEN_BY.items()}
+    told = al.models.output_errors(model, ids, samplers, probes=PROBES)
+    rows = []
+    for name, one in told.items():
+        run = al.models.try_samplers(model, ids, samplers[name], repeats=DRAWS)
+        rows.append(
+            {
+                "chances": name,
+                "c": samplers[name].c,
+                "floor": samplers[name].floor,
+                "keys": one.mean_keys,
+                "visible": one.mean_visible,
+                "predicted": one.kl,
+                "predicted_stderr": one.stderr,
+                "trusted": one.trusted,
+                "measured": run.kl,
+                "measured_stderr": run.stderr["kl"],
+            }
+        )
+        print(one, run, sep="\n", flush=True)
+    keep(pd.DataFrame(rows))

@@ -1,0 +1,32 @@
+"""What do schemes of as many keys do to a whole model? Run inside SmolLM2, beside the dense one.
+
+python studies/schemes_in_model.py
+"""
+
+import pandas as pd
+
+import attnlimit as al
+from kept import keep
+
+TOKENS, KEYS, DRAWS = 1000, 256, 3
+FEW = KEYS // 4
+SCHEMES = {
+    f"i.i.d. {KEYS}": al.Iid(KEYS),
+    f"4 sinks + {KEYS - 4} recent": al.SinksAndRecent(4, KEYS - 4),
+    f"4 sinks + {FEW} recent + {KEYS - FEW - 4} weighted": al.Keep(
+        al.SinksAndRecent(4, FEW), sample=KEYS - FEW - 4
+    ),
+    f"top {FEW} alone": al.TopK(FEW),
+    f"top {FEW} + {KEYS - FEW} weighted": al.Keep(al.TopK(FEW), sample=KEYS - FEW),
+}
+
+if __name__ == "__main__":
+    model = al.models.load("smollm2")
+    ids = model.ids(al.models.wikipedia()["Anarchism"].text, TOKENS)
+    found = []
+    for name, sampler in SCHEMES.items():
+        drawn = "nothing" not in sampler.draws
+        one = al.models.try_samplers(model, ids, sampler, repeats=DRAWS if drawn else 1)
+        found.append(one.to_frame().assign(scheme=name, tokens=TOKENS))
+        print(one, flush=True)
+    keep(pd.concat(found))
