@@ -25,7 +25,7 @@ if __name__ == "__main__":
     ids = model.ids(al.models.wikipedia()["Anarchism"].text, TOKENS)
     found = []
     for name, sampler in SCHEMES.items():
-        drawn = "nothing" not in sampler.draws
+        drawn = sampler.draws != "nothing"
         one = al.models.try_samplers(model, ids, sampler, repeats=DRAWS if drawn else 1)
         found.append(one.to_frame().assign(scheme=name, tokens=TOKENS))
         print(one, flush=True)
