@@ -19,7 +19,7 @@ from attnlimit.sparse import (
 )
 from kept import keep
 
-DRAWS = 100
+DRAWS = 400
 DIMS = (30, 60)
 SETTINGS = [  # length, signals, strength, prior | alpha | options
     ([7, 1, 3.5, 0.5], 2.5, {"cosine": 0.7, "ridge": 3e-2}),

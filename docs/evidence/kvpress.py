@@ -55,4 +55,6 @@ def rules_as_in_kvpress(study: Study) -> str:
     """How alike the rules are that both have."""
     rows = study.tables["same_rules"]
     apart = (rows["kl"] - rows["kl_kvpress"]).abs().max()
-    return f"{percent(rows['same'].min(), 2)} of the same keys, and KLs {apart:.0e} nats apart at most"
+    return (
+        f"{percent(rows['same'].min(), 2)} of the same keys, and KLs {apart:.0e} nats apart at most"
+    )
