@@ -25,8 +25,8 @@ TASKS = [  # length, signals, strength, prior
 ]
 ALPHAS = np.array([0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
 FITTED = np.array([1.0, 2.0, 4.0])
-POOLED_RIDGES = (1e-2, 1e-1, 1.0, 10.0, 100.0)
-ATTENTION_RIDGES = (1e-2, 1e-1, 1.0)
+POOLED_RIDGES = 10.0 ** np.arange(-4.0, 2.01, 0.25)
+ATTENTION_RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 def exact_pooled(task: SparseTask, alpha: float) -> float:

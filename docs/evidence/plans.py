@@ -88,7 +88,7 @@ def heads_that_break_a_plan(study: Study) -> pd.DataFrame:
 def _one_head_in(study: Study, planned: str) -> str:
     rows = study.table
     (row,) = rows[(rows["planned"] == planned) & rows["margin"]].itertuples()
-    return number(row.heads / row.below, 2)
+    return f"{float(f'{row.heads / row.below:.2g}'):.0f}"
 
 
 @value(TRANSFER)
