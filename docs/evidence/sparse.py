@@ -30,7 +30,7 @@ def readouts_checked(run: Run) -> pd.DataFrame:
     )
 
 
-@table("sparse-curves", says="^test_error|^Predictions")
+@table("sparse-curves --paper", says="^test_error|^Predictions")
 def learning_curves(run: Run) -> pd.DataFrame:
     """Test error against the number of bags."""
     rows = run.table.set_index(["model", "alpha"])
@@ -43,7 +43,7 @@ def learning_curves(run: Run) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-@table("sparse-capacity", says="^Predicted")
+@table("sparse-capacity --paper", says="^Predicted")
 def bags_separated(run: Run) -> pd.DataFrame:
     """How many bags can be separated, against linear programs."""
     rows = run.table.dropna(subset=["alpha_star measured"])
@@ -85,7 +85,7 @@ def errors_with_the_signal_known(run: Run) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-@table("sparse-separation", says="against measured")
+@table("sparse-separation --paper", says="against measured")
 def strength_by_length(run: Run) -> pd.DataFrame:
     """The strength that 5 % error needs."""
     rows = run.curves.set_index(["rule", "length"])
@@ -98,7 +98,7 @@ def strength_by_length(run: Run) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-@value("sparse-separation")
+@value("sparse-separation --paper")
 def growth_of_strength(run: Run) -> str:
     """How the strength grows with the length."""
     rows = run.curves.set_index(["rule", "length"])["strength"]
@@ -107,7 +107,7 @@ def growth_of_strength(run: Run) -> str:
 
 
 def _enough(run: Run, name: str) -> pd.DataFrame:
-    rows = run.curves[run.curves["set"] == name]
+    rows = run.curves[(run.curves["set"] == name) & (run.curves["fit"] == 1)]
     by = rows.set_index(["quantity", "sampler", "n"])
     feature, decision = by.loc["feature error"], by.loc["decision changed"]
 
@@ -125,13 +125,13 @@ def _enough(run: Run, name: str) -> pd.DataFrame:
     )
 
 
-@table("sparse-enough", says="^ucsb.*(feature|decision)")
+@table("sparse-enough --paper", says="^ucsb.*(feature|decision)")
 def instances_of_patches(run: Run) -> pd.DataFrame:
     """UCSB breast cancer."""
     return _enough(run, "ucsb_breast_cancer")
 
 
-@table("sparse-enough", says="^digits.*(feature|decision)|^Beyond")
+@table("sparse-enough --paper", says="^digits.*(feature|decision)|^Beyond")
 def instances_of_digits(run: Run) -> pd.DataFrame:
     """Bags of digits."""
     return _enough(run, "digits")
