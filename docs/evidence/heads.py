@@ -9,7 +9,7 @@ from evidence.cells import number, numbers, once, percent
 from evidence.runs import Run
 
 
-@table("heads --paper", says="against measured")
+@table("heads", says="against measured")
 def all_heads(run: Run) -> pd.DataFrame:
     """Predicted against measured over the 72 heads of MiniLM."""
     rows = run.table
@@ -30,7 +30,7 @@ def all_heads(run: Run) -> pd.DataFrame:
     return shown
 
 
-@table("bert --paper", says="against measured|^Rate|^Rank")
+@table("bert", says="against measured|^Rate|^Rank")
 def rates_by_layer(run: Run) -> pd.DataFrame:
     """Rates of the errors over n, medians over the heads of a layer."""
     rows = run.table

@@ -27,13 +27,13 @@ def _rates(run: Run) -> pd.DataFrame:
     )
 
 
-@table("gaussian --paper", says="against measured")
+@table("gaussian", says="against measured")
 def gaussian_rates(run: Run) -> pd.DataFrame:
     """Rates over n for Gaussian tokens."""
     return _rates(run)
 
 
-@table("sphere --paper")
+@table("sphere")
 def sphere_rates(run: Run) -> pd.DataFrame:
     """Rates over n for tokens on the sphere."""
     return _rates(run)
@@ -55,7 +55,7 @@ def deviations_by_horizon(run: Run) -> pd.DataFrame:
     )
 
 
-@table("sphere --paper", says="against measured")
+@table("sphere", says="against measured")
 def sphere_errors(run: Run) -> pd.DataFrame:
     """Root mean squared errors of mean and covariance at the first and last n."""
     rows = run.curves[run.curves["n"].isin([run.curves["n"].min(), run.curves["n"].max()])]
