@@ -1,33 +1,37 @@
 """Do 95 % intervals hold the truth 95 times of 100? Two hundred seeds of all that measures.
 
 The truth is the average of all seeds, and its own error is taken off. A statistic has the interval
-of its curve, an experiment its measurement and as many of its standard errors as Student's law says
-for its draws. A share is over all points of a row; its error is from the scatter between seeds. For
-the table of docs/montecarlo.md:
+of its curve, an experiment Student's for its draws about what it measures, bent where its rows
+state a skewness. A share is over all points of a row; its error is from the scatter between seeds.
 
-    python studies/coverage.py            # 200 seeds, some ten minutes of one core
-    python studies/coverage.py 50 heavy   # fewer seeds, and the rows whose name has a word
+    python studies/coverage.py statistics     # a part: statistics, many, captured, synthetic,
+                                              # sparse, models; some minutes of one core each
+    python studies/coverage.py synthetic 50   # fewer seeds
 """
 
 import pickle
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from importlib import import_module
 
 import numpy as np
-from scipy.stats import t as student
+import pandas as pd
 
 import attnlimit as al
+from attnlimit import skewed
+from attnlimit.curve import Curve
 from attnlimit.models import from_arrays
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce import run
-from attnlimit.reproduce.compare import TYPICAL
-from attnlimit.reproduce.sparse.check import SETTINGS
+from attnlimit.reproduce.compare import ROUNDING, SKEWNESS
 from attnlimit.reproduce.temperatures import paper_head
+from covered import MODELS, SPARSE, SYNTHETIC, Counted, N
+from kept import keep
 
-SEEDS = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-WORDS = sys.argv[2:] or [""]
-N = [12, 24, 48, 96]
+DRAWS = 50
 RNG = np.random.default_rng(0)
 CAPTURE = from_arrays(*RNG.standard_normal((3, 64, 8)), causal=False)
 HEADS = {
@@ -35,116 +39,136 @@ HEADS = {
     "Gaussian, d = 10, H = 0.62": (paper_head(10, 2), al.Gaussian(dim=10, variance=0.5)),
     "sphere, d = 5": (al.Head(3 * np.eye(5)), al.Sphere(5)),
 }
-NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm")
+SWEPT = ("mean", "covariance", "mean_norm", "covariance_norm", "covariance_operator_norm")
+FURTHER = {
+    "pointwise": {},
+    "mean over the law of queries": {"queries": "law"},
+    "moment": {"moment": np.tanh},
+}
 SAMPLERS = {
     "without replacement": al.WithoutReplacement(20),
     "top 4 and 16 drawn": al.Keep(al.TopK(4), 16),
     "threshold": al.Threshold(8.0),
 }
-CHECKED = [SETTINGS[k] for k in (1, 3, 6, 10, 13)]
-# Settings, draws behind a standard error, and what is predicted, the same for every seed.
-EXPERIMENTS = {
-    "gaussian": (
-        {"dim": 4, "scales": [2.0], "n": N, "replicates": 50, "block": 50},
-        50,
-        {"temperatures": ["predict", "token_features"]},
-    ),
-    "sphere": (
-        {"dim": 4, "scales": [2.0], "n": N, "replicates": 50, "block": 50},
-        50,
-        {"temperatures": ["predict", "token_features"]},
-    ),
-    "hardmax": (
-        {
-            "cases": [["gaussian", 3], ["cube", 3]],
-            "schedule_dim": 3,
-            "n": [10, 100],
-            "far": [1000],
-            "replicates": 40,
-            "block": 40,
-        },
-        40,
-        {"hardmax": ["hardmax_error", "best_temperature", "schedule_error"]},
-    ),
-    "clt": (
-        {"horizons": [0.3, 0.6], "n": [30, 300], "replicates": 200, "block": 200},
-        200,
-        {"clt": ["integrated_variance", "limit_deviation"]},
-    ),
-    "heavy": (
-        {
-            "horizons": [1.5],
-            "n": [100, 300],
-            "replicates": 200,
-            "block": 200,
-            "sigmas": [0.5, 2.0, 6.0],
-            "frozen_n": [30, 300],
-            "frozen_draws": 200,
-            "laplace_n": [30, 300],
-            "laplace_draws": 200,
-        },
-        200,
-        {"heavy": ["gaussian_law", "_laplace_law"]},
-    ),
-    "critical-temperature": (
-        {"cases": [[3, [0.3, 3.0]]], "n": [20, 50], "far": [1000], "replicates": 60, "block": 60},
-        60,
-        {"critical_temperature": ["sphere_regimes", "_predicted"]},
-    ),
-    "uniform": (
-        {"cases": [["gaussian", 2, [0.5]]], "n": [100], "replicates": 12, "block": 12},
-        12,
-        {"uniform": ["uniform_bound"]},
-    ),
-    "sparse-curves": (
-        {"dim": 30, "replicates": 8, "alphas": [1.0, 3.0], "lines": 0},
-        8 + TYPICAL,
-        {"sparse.curves": ["learning_curve", "query_alignment"]},
-    ),
-    "sparse-alignment": (
-        {"dim": 40, "replicates": 8, "alphas": [2.0], "lines": 0},
-        8,
-        {"sparse.alignment": ["query_alignment"]},
-    ),
-    "sparse-capacity": (
-        {
-            "strengths": [2.0],
-            "ratios": [0.6, 0.8, 1.0, 1.2, 1.4],
-            "replicates": 12,
-            "dims": {"attention": 12, "pooled": 12, "vectorized": 6},
-        },
-        1000,
-        {"sparse.capacity": ["capacity"]},
-    ),
-    "sparse-oracle": (
-        {"strengths": [1.0, 3.0], "draws": 1000},
-        1000,
-        {"sparse.oracle": ["bayes_error", "oracle_error"]},
-    ),
-    "sparse-separation": (
-        {"lengths": [16], "draws": 1000},
-        1000,
-        {"sparse.separation": ["strength_needed"]},
-    ),
-    "sparse-phase": (
-        {"strengths": [2.0], "alphas": [2.0], "checked": [[4.0, 2.0]], "dim": 30, "replicates": 8},
-        8 + TYPICAL,
-        {"sparse.phase": ["best_split", "readout"]},
-    ),
-    "sparse-length": (
-        {"sharpnesses": [0.0, 2.0], "lengths": [10, 20], "dim": 40, "replicates": 8},
-        8,
-        {"sparse.length": ["readout", "transfer_error", "oracle_error"]},
-    ),
-    "sparse-check": (
-        {"settings": CHECKED, "dims": [20, 40], "replicates": [8, 8]},
-        8,
-        {"sparse.check": ["readout"]},
-    ),
-}
+Rows = Iterator[dict[str, object]]
 
 
-def remember(module, name):
+def counted(named: dict[str, object], of: str, ends: list[tuple]) -> Rows:
+    """Say how often intervals hold the truth, from (value, stderr, low, high) of every seed.
+
+    Each is an array over the points. A seed without a value everywhere is left out, and so is a
+    point at which nothing is random.
+    """
+    given = np.array(ends, dtype=float).swapaxes(0, 1)
+    given = given[:, np.isfinite(given).all(axis=(0, 2))]
+    random = given[0].std(axis=0) > ROUNDING * np.abs(given[0]).mean(axis=0)
+    if not random.any():
+        return
+    value, stderr, low, high = given[:, :, random]
+    truth, own = value.mean(axis=0), np.sqrt(1 - 1 / len(value))
+    above, below = truth - value > own * (high - value), truth - value < own * (low - value)
+    each = 1 - (above | below).mean(axis=1)
+    ratio = np.sqrt(value.var(axis=0, ddof=1) / (stderr**2).mean(axis=0))
+    yield {
+        **named,
+        "of": of,
+        "points": value.shape[1],
+        "seeds": len(value),
+        "ratio": float(np.median(ratio)),
+        "coverage": float(each.mean()),
+        "coverage_stderr": float(each.std(ddof=1) / np.sqrt(len(each))),
+        "truth_above": float(above.mean()),
+        "truth_below": float(below.mean()),
+    }
+
+
+def of_curves(what: str, statistic: str, curves: list[Curve]) -> Rows:
+    """Count values, and the rates that are fitted to them; a curve may be too noisy for a rate."""
+    named = {"what": what, "statistic": statistic, "draws": curves[0].replicates}
+    values = [(one.value, one.stderr, *one.interval()) for one in curves]
+    yield from counted(named, "value", values)
+    rates = []
+    for curve in curves if len(curves[0].n) >= 4 else []:
+        with suppress(al.UnreliableFit):
+            fit = al.fit_rate(curve)
+            rates.append(tuple([one] for one in (fit.beta, fit.stderr, *fit.interval())))
+    if rates:
+        yield from counted(named, "rate", rates)
+
+
+def statistics(seeds: int) -> Rows:
+    """Every statistic of a head, at few tokens."""
+    for what, (head, tokens) in HEADS.items():
+        starts = [np.random.SeedSequence(seed) for seed in range(seeds)]
+        found = [sweep(head, tokens, SWEPT, np.array(N), DRAWS, one) for one in starts]
+        for name in SWEPT:
+            yield from of_curves(what, name, [samples_curve(one[name]) for one in found])
+        for name, options in FURTHER.items():
+            measure = partial(al.measure, head, tokens, name.split()[0], N, DRAWS, **options)
+            yield from of_curves(what, name, [measure(seed=seed) for seed in range(seeds)])
+
+
+def many(seeds: int) -> Rows:
+    """The most skewed statistic with more tokens, and with more draws."""
+    for what in list(HEADS)[:2]:
+        for draws, n in ((50, [512]), (50, [1024]), (50, [2048]), (200, [1024]), (200, N)):
+            measure = partial(al.measure, *HEADS[what], "covariance", n, draws)
+            curves = [measure(seed=seed) for seed in range(seeds)]
+            yield from of_curves(f"{what}, n = {n[-1]}", "covariance", curves)
+
+
+def captured(seeds: int) -> Rows:
+    """A captured head, with keys drawn and with samplers."""
+    for name in ("pointwise", *SWEPT[:4]):
+        curves = [al.measure(CAPTURE, name, N, DRAWS, seed=seed) for seed in range(seeds)]
+        yield from of_curves("captured head", name, curves)
+    for what, sampler in SAMPLERS.items():
+        for name in ("pointwise", "mean"):
+            measure = partial(al.measure, CAPTURE, name, replicates=DRAWS, sampler=sampler)
+            curves = [measure(seed=seed) for seed in range(seeds)]
+            yield from of_curves(f"captured head, {what}", name, curves)
+
+
+def experiments(which: dict[str, Counted], seeds: int) -> Rows:
+    """Every experiment of a list."""
+    for name, counts in which.items():
+        yield from experiment(name, counts, seeds)
+
+
+def experiment(name: str, counts: Counted, seeds: int) -> Rows:
+    """Rows of an experiment, by what they measure."""
+    for module, functions in counts.predicted.items():
+        for function in functions:
+            remember(module, function)
+    tables = [found(name.split(",")[0], counts, seed) for seed in range(seeds)]
+    kinds = [None] if counts.by is None else tables[0][counts.by].unique()
+    for kind in kinds:
+        parts = [one if kind is None else one[one[counts.by] == kind] for one in tables]
+        used = parts[0][counts.measured].notna().to_numpy()
+        if not used.any():
+            continue
+        draws = counts.draws if isinstance(counts.draws, int) else counts.draws[kind]
+        ends = []
+        for part in parts:
+            value, stderr = (
+                part[k].to_numpy(float)[used] for k in (counts.measured, counts.stderr)
+            )
+            skew = part[SKEWNESS].to_numpy(float)[used] if SKEWNESS in part else 0 * value
+            ends.append((value, stderr, *skewed.interval(value, stderr, skew, draws)))
+        named = {"what": f"`{name}`", "statistic": kind or "", "draws": counts.drawn or draws}
+        yield from counted(named, "value", ends)
+
+
+def found(name: str, counts: Counted, seed: int) -> pd.DataFrame:
+    """Rows of one run, without those that measure the same again."""
+    result = run(name, counts.settings, seed=seed)
+    rows = result.weighed
+    if name == "sparse-capacity":  # fractions of draws are its rows, the capacity is their outcome
+        rows = result.experiment.compared(result.config, rows)
+    return rows.drop_duplicates(["horizon", "n"]) if name == "clt" else rows
+
+
+def remember(module: str, name: str) -> None:
     """Let a prediction be computed once for the same arguments."""
     place = import_module(f"attnlimit.reproduce.{module}")
     function, known = getattr(place, name), {}
@@ -158,117 +182,15 @@ def remember(module, name):
     setattr(place, name, again)
 
 
-def row(what, statistic, draws, found):
-    """Print the coverage of intervals (value, error, low, high), one tuple of arrays a seed."""
-    value, error, low, high = np.array(found).swapaxes(0, 1)
-    kept = np.isfinite([value, low]).all(axis=(0, 2))  # a curve may be too noisy for a step
-    random = value[kept].std(axis=0) > 0  # no error at all is no statistic
-    value, error, low, high = (one[kept][:, random] for one in (value, error, low, high))
-    truth, own = value.mean(axis=0), np.sqrt(1 - 1 / len(value))
-    within = (own * (low - value) <= truth - value) & (truth - value <= own * (high - value))
-    each = within.mean(axis=1)
-    ratio = np.sqrt(value.var(axis=0, ddof=1) / (error**2).mean(axis=0))
-    cells = [what, statistic, draws, value.shape[1], f"{np.median(ratio):.2f}"]
-    share = f"{each.mean():.1%} ± {each.std() / np.sqrt(len(each)):.1%}"
-    print("|", " | ".join(map(str, [*cells, share, len(value)])), "|", flush=True)
+PARTS: dict[str, Callable[[int], Rows]] = {
+    "statistics": statistics,
+    "many": many,
+    "captured": captured,
+    "synthetic": partial(experiments, SYNTHETIC),
+    "sparse": partial(experiments, SPARSE),
+    "models": partial(experiments, MODELS),
+}
 
-
-def of_curves(what, statistic, draws, curves):
-    found = [(curve.value, curve.stderr, *curve.interval()) for curve in curves]
-    row(what, statistic, draws, found)
-    fits = []
-    for curve in curves if len(curves[0].n) >= 4 else []:
-        try:
-            fits.append(al.fit_rate(curve))
-        except al.UnreliableFit:  # a curve too noisy for a rate
-            continue
-    if fits:
-        rates = [([fit.beta], [fit.stderr], *([end] for end in fit.interval())) for fit in fits]
-        row(what, f"rate of {statistic}", draws, rates)
-
-
-def statistics():
-    for what, (head, tokens) in HEADS.items():
-        names = ("mean", "covariance", *NORMS)
-        seeds = [np.random.SeedSequence(seed) for seed in range(SEEDS)]
-        found = [sweep(head, tokens, names, np.array(N), 50, seed) for seed in seeds]
-        for name in names:
-            of_curves(what, name, 50, [samples_curve(one[name]) for one in found])
-        for name, options in (
-            ("pointwise", {}),
-            ("mean over the law of queries", {"queries": "law"}),
-            ("moment", {"moment": np.tanh}),
-        ):
-            of_curves(
-                what,
-                name,
-                50,
-                [
-                    al.measure(head, tokens, name.split()[0], N, 50, seed=seed, **options)
-                    for seed in range(SEEDS)
-                ],
-            )
-
-
-def many():
-    """Where a draw is one set of tokens, and more draws of several."""
-    for what in list(HEADS)[:2]:
-        for draws, n in ((50, [1024]), (200, [1024]), (200, N)):
-            curves = [
-                al.measure(*HEADS[what], "covariance", n, draws, seed=seed) for seed in range(SEEDS)
-            ]
-            of_curves(f"{what}, n = {n[-1]}", "covariance", draws, curves)
-
-
-def captured():
-    for name in ("pointwise", "mean", "covariance", "mean_norm", "covariance_norm"):
-        curves = [al.measure(CAPTURE, name, N, 50, seed=seed) for seed in range(SEEDS)]
-        of_curves("captured head", name, 50, curves)
-    for what, sampler in SAMPLERS.items():
-        for name in ("pointwise", "mean"):
-            curves = [
-                al.measure(CAPTURE, name, replicates=50, seed=seed, sampler=sampler)
-                for seed in range(SEEDS)
-            ]
-            of_curves(f"captured head, {what}", name, 50, curves)
-
-
-def experiment(name):
-    """Rows of an experiment, by what they measure."""
-    settings, draws, predictions = EXPERIMENTS[name]
-    for module, functions in predictions.items():
-        for function in functions:
-            remember(module, function)
-    tables = []
-    for seed in range(SEEDS):
-        result = run(name, settings, seed=seed)
-        rows = result.weighed
-        if name == "sparse-capacity":
-            rows = result.experiment.compared(result.config, rows)
-        if name == "uniform":
-            rows = rows.rename(columns={"sup": "measured"})
-        if name == "clt":
-            rows = rows.drop_duplicates(["horizon", "n"])
-        tables.append(rows)
-    first = tables[0]
-    kind = next((k for k in ("statistic", "quantity", "kind") if k in first), None)
-    for value in [None] if kind is None else first[kind].unique():
-        parts = [t if kind is None else t[t[kind] == value] for t in tables]
-        used = parts[0]["measured"].notna().to_numpy()
-        if not used.any():
-            continue
-        found = []
-        for part in parts:
-            value_, error = (part[k].to_numpy(float)[used] for k in ("measured", "stderr"))
-            reach = student.ppf(0.975, draws - 1) * error
-            found.append((value_, error, value_ - reach, value_ + reach))
-        row(f"`{name}`", value or "measured", settings.get("replicates", draws), found)
-
-
-print("| tokens or experiment | statistic | draws | points | scatter / s.e. | coverage | seeds |")
-print("|---|---|---|---|---|---|---|")
-TASKS = {"statistics": statistics, "many": many, "captured": captured}
-TASKS |= {name: lambda name=name: experiment(name) for name in EXPERIMENTS}
-for name, task in TASKS.items():
-    if any(word in name for word in WORDS):
-        task()
+if __name__ == "__main__":
+    part, *given = sys.argv[1:]
+    keep(pd.DataFrame(PARTS[part](int(given[0]) if given else 200)))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
 
-from attnlimit import checks
+from attnlimit import checks, skewed
 from attnlimit.checks import Array
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
@@ -26,14 +26,6 @@ def local_rate(n: NDArray[np.int64], root: Array) -> Array:
     if len(n) < 2 or not (root > 0).all():
         return np.full(root.shape, np.nan)
     return np.asarray(-np.gradient(np.log(root), np.log(n.astype(np.float64)), axis=-1))
-
-
-def _unbent(quantile: float, slant: Array) -> Array:
-    """Inverse of Hall's cubic t + s t^2/3 + s^2 t^3/27 + s/6, s the skewness over sqrt(draws)."""
-    straight = np.abs(slant) < 1e-6
-    safe = np.where(straight, 1.0, slant)
-    found = 3 * (np.cbrt(1 + safe * (quantile - safe / 6)) - 1) / safe
-    return np.where(straight, quantile, found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,17 +97,20 @@ class Curve(Result, Pictured):
         1/replicates, so that the upper end is farther from the value than the lower. Theory's
         interval is its `numerical_error`, taken as a deviation.
         """
-        tail = (1 - checks.probability(level, "level")) / 2
         if self.replicates is None:
+            tail = (1 - checks.probability(level, "level")) / 2
             error = 0.0 if self.numerical_error is None else self.numerical_error
             reach = float(ndtri(1 - tail)) * np.hypot(self.stderr, error)
             return self.value - reach, self.value + reach
-        quantile = float(stdtrit(self.replicates - 1, 1 - tail))
-        skewness = self.diagnostics.skewness
-        bent = np.zeros_like(self.value) if skewness is None else skewness
-        slant = bent / np.sqrt(self.replicates)
-        low, high = (self.value - self.stderr * _unbent(q, slant) for q in (quantile, -quantile))
-        return low, high
+        return skewed.interval(self.value, self.stderr, self.skewness, self.replicates, level)
+
+    @property
+    def skewness(self) -> Array:
+        """Skewness of the measured values, that of their draws over the root of their number."""
+        found = self.diagnostics.skewness
+        if found is None or self.replicates is None:
+            return np.zeros_like(self.value)
+        return np.asarray(found / np.sqrt(self.replicates))
 
     @property
     def local_rate(self) -> Array:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 from attnlimit.montecarlo.sweep import Samples
+from attnlimit.skewed import skewness
 
 DRAWS_PER_CONTROL = 5
 FOLDS = 5
@@ -61,14 +62,6 @@ def summarise(samples: Samples, *, control: bool = True) -> Summary:
     before, after = samples.values.var(axis=0, ddof=1), np.diag(covariance) * replicates
     reduction = np.divide(before, after, out=np.ones(sizes), where=after > 0)
     return Summary(left.mean(axis=0), covariance, reduction, skewness(answered))
-
-
-def skewness(draws: Array) -> Array:
-    """Third standardised moment along the first axis; zero where nothing varies."""
-    around = draws - draws.mean(axis=0)
-    spread = np.sqrt((around**2).mean(axis=0))
-    third = (around**3).mean(axis=0)
-    return np.divide(third, spread**3, out=np.zeros_like(third), where=spread > 0)
 
 
 def _fit(samples: Samples, k: int, fitted: Mask, affordable: int) -> tuple[Array, Array, Array]:

@@ -7,10 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnlimit.skewed import straightened
+
 COMPARED = ("predicted", "measured", "stderr")
 """The columns of rows that compare."""
 OWN = "prediction_error"
 """The column of what a prediction says of its own error, where it says something."""
+SKEWNESS = "skewness"
+"""The column of a measurement's skewness, where its draws are known to have one."""
 INTERVAL = ("low", "high")
 """The columns of a prediction's 90 % interval, where it has that instead."""
 _INTERVAL_WIDTH = 2 * 1.645  # of a normal variable, in its deviations
@@ -28,15 +32,21 @@ def with_z(frame: pd.DataFrame) -> pd.DataFrame:
     """Add z, by how many combined errors the prediction is above the measurement.
 
     The standard error of the measurement and, in the column `prediction_error`, the prediction's
-    own, or that of its 90 % interval. There is none where nothing is random and the errors are but
-    rounding.
+    own, or that of its 90 % interval. Where rows state the `skewness` of their measurements z is
+    that of a normal variable, by the cubic that intervals of curves have. There is none where
+    nothing is random and the errors are but rounding.
     """
     own = frame[OWN].fillna(0.0) if OWN in frame else 0.0
     if OWN not in frame and set(INTERVAL) <= set(frame):
         own = ((frame["high"] - frame["low"]) / _INTERVAL_WIDTH).fillna(0.0)
     error = (frame["stderr"] ** 2 + own**2) ** 0.5
-    gap = frame["predicted"] - frame["measured"]
-    return frame.assign(z=gap / error.where(error > ROUNDING * frame["measured"].abs()))
+    known = error.where(error > ROUNDING * frame["measured"].abs())
+    z = (frame["predicted"] - frame["measured"]) / known
+    if SKEWNESS in frame:
+        share = (frame["stderr"] / known) ** 3  # the prediction's own error is taken as normal
+        skew = (frame[SKEWNESS] * share).fillna(0.0)
+        return frame.assign(z=straightened(z.to_numpy(float), -skew.to_numpy(float)))
+    return frame.assign(z=z)
 
 
 def comparable(curves: pd.DataFrame) -> pd.DataFrame | None:
@@ -77,7 +87,7 @@ def beyond_listed(frame: pd.DataFrame) -> str:
     if far.empty:
         return "No row is more than 3 combined errors from its prediction."
     far = far.loc[far["z"].abs().sort_values(ascending=False).index]
-    names = [str(name) for name in frame.columns if name not in (*COMPARED, OWN)]
+    names = [str(name) for name in frame.columns if name not in (*COMPARED, OWN, SKEWNESS)]
     apart = [name for name in names if _tells(frame[name])]
     apart.sort(key=lambda name: pd.api.types.is_float_dtype(frame[name]))
     rows = []

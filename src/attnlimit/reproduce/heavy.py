@@ -12,6 +12,7 @@ from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.independent import line_errors
+from attnlimit.montecarlo.lone import LoneToken
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus, said, with_z
 from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
@@ -61,13 +62,14 @@ class HeavyTails(DrawnExperiment):
         """Draw values at every n and parameter, in that order."""
         parts = {"stable": _stable, "frozen": _frozen, "laplace": _laplace}
         n, parameters = np.asarray(shard["n"], dtype=np.int64), np.asarray(shard["parameters"])
-        values = parts[shard["kind"]](parameters, n, shard["draws"], seed)
+        values, excess = parts[shard["kind"]](parameters, n, shard["draws"], seed)
         return pd.DataFrame(
             {
                 "kind": shard["kind"],
                 "parameter": np.tile(parameters, shard["draws"] * len(n)),
                 "n": np.tile(np.repeat(n, len(parameters)), shard["draws"]),
                 "value": values,
+                "excess": excess,
             }
         )
 
@@ -85,7 +87,7 @@ class HeavyTails(DrawnExperiment):
             if kind == "laplace":
                 row["output"] = np.median(values)
                 row["limit"], row["predicted"] = _laplace_law(parameter, n)
-                values = (values - row["limit"]) ** 2
+                values = (values - row["limit"]) ** 2 - part["excess"].to_numpy()
             row |= {"measured": values.mean(), "stderr": values.std(ddof=1) / np.sqrt(len(values))}
             parts.append(row)
         return pd.DataFrame(parts)
@@ -152,12 +154,14 @@ class HeavyTails(DrawnExperiment):
 
 def _stable(
     horizons: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence
-) -> Array:
+) -> tuple[Array, float]:
     """Sizes of the errors of the mean output."""
-    return np.abs(line_errors(horizons, n, draws, seed)).ravel()
+    return np.abs(line_errors(horizons, n, draws, seed)).ravel(), 0.0
 
 
-def _frozen(sigmas: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence) -> Array:
+def _frozen(
+    sigmas: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence
+) -> tuple[Array, float]:
     """Sums of squared weights."""
     found = []
     for child in seed.spawn(draws):
@@ -165,19 +169,36 @@ def _frozen(sigmas: Array, n: NDArray[np.int64], draws: int, seed: np.random.See
         for keys in (drawn[:size] for size in n):
             weights = np.exp(sigmas[:, None] * (keys - keys.max()))
             found.append((weights**2).sum(axis=1) / weights.sum(axis=1) ** 2)
-    return np.concatenate(found)
+    return np.concatenate(found), 0.0
 
 
-def _laplace(tilts: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence) -> Array:
-    """Outputs themselves: where the limit does not exist there is nothing to subtract."""
+def _laplace(
+    tilts: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence
+) -> tuple[Array, Array]:
+    """Outputs themselves: where the limit does not exist there is nothing to subtract.
+
+    And what rare tokens alone do to their squared errors, less its mean; NaN without a limit.
+    """
     queries = torch.from_numpy(tilts[None, :, None]).float()
-    parts = []
-    for child in seed.spawn(draws):
+    sizes = n.tolist()
+    known = {k: _lone(tilt) for k, tilt in enumerate(tilts) if tilt < 1}
+    means = {k: lone.laplace_means(sizes) for k, lone in known.items()}
+    outputs, excess = [], np.full((draws, len(n), len(tilts)), np.nan)
+    for one, child in zip(excess, seed.spawn(draws), strict=True):
         drawn = Laplace(1).sample(int(n[-1]), np.random.default_rng(child))
         keys = torch.from_numpy(drawn[None]).float()
-        outputs = prefix_outputs(queries, keys, n.tolist(), [len(tilts)] * len(n))
-        parts.append(torch.cat(list(outputs), dim=1)[0, :, 0].numpy())
-    return np.concatenate(parts)
+        prefixes = prefix_outputs(queries, keys, sizes, [len(tilts)] * len(n))
+        outputs.append(torch.cat(list(prefixes), dim=1)[0, :, 0].numpy())
+        for k, lone in known.items():
+            one[:, k] = lone.excess(drawn[:, 0], sizes, means[k])
+    return np.concatenate(outputs), excess.ravel()
+
+
+def _lone(tilt: float) -> LoneToken:
+    """What a single token does at this query."""
+    tokens = Laplace(1)
+    mass, limit = np.exp(tokens.cgf([[tilt]])[0]), tokens.tilted_mean([[tilt]])[0, 0]
+    return LoneToken(float(tilt), float(mass), float(limit))
 
 
 def _laplace_law(tilt: float, n: int) -> tuple[float, float]:

@@ -17,10 +17,10 @@ from attnlimit.errors import BadInput
 from attnlimit.models.capture.captured import Captured, CapturedHead
 from attnlimit.models.heads.delta import first_order, head_expansion, is_reliable
 from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_errors
-from attnlimit.montecarlo.summary import skewness
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
 from attnlimit.samplers.drawn import Drawn
+from attnlimit.skewed import skewness
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law

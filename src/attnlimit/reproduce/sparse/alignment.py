@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import agreement
+from attnlimit.reproduce.compare import SKEWNESS, agreement
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import pair, panel
 from attnlimit.reproduce.rows import groups, where
@@ -75,6 +75,7 @@ class QueryAlignment(Experiment):
         for name, part in groups(where(curves, quantity="cosine"), "setting"):
             cosines += pair(part, "alpha0", None, name)
             missing = {column: 1 - part[column].abs() for column in ("predicted", "measured")}
+            missing[SKEWNESS] = -part[SKEWNESS] * np.sign(part["measured"])
             gaps += pair(part.assign(**missing), "alpha0", name)
             large = part[part["alpha0"] >= 1].sort_values("alpha0")
             law = large["constant"] / large["alpha0"]

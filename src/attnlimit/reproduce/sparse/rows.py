@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.reproduce.compare import COMPARED, OWN, shared_scatter
+from attnlimit.reproduce.compare import COMPARED, OWN, SKEWNESS, shared_scatter
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.rows import groups
 from attnlimit.sparse import SparseTask
@@ -39,11 +39,12 @@ def sizes(shard: Shard, seed: np.random.SeedSequence) -> dict[str, Any]:
 def paired(
     labels: dict[str, Any], predicted: dict[str, float], measured: Measured | None = None
 ) -> pd.DataFrame:
-    """One row for each predicted quantity; measured and stderr are NaN where nothing was drawn."""
+    """One row for each predicted quantity; what is measured is NaN where nothing was drawn."""
     table = pd.DataFrame({**labels, "quantity": list(predicted), "predicted": predicted.values()})
-    mean, stderr = (measured.mean, measured.stderr) if measured else ({}, {})
-    drawn = {"measured": table["quantity"].map(mean), "stderr": table["quantity"].map(stderr)}
-    return table.assign(**drawn).astype(dict.fromkeys(COMPARED, float))
+    found = (measured.mean, measured.stderr, measured.skewness) if measured else ({}, {}, {})
+    names = ("measured", "stderr", SKEWNESS)
+    drawn = {name: table["quantity"].map(of) for name, of in zip(names, found, strict=True)}
+    return table.assign(**drawn).astype(dict.fromkeys((*COMPARED, SKEWNESS), float))
 
 
 def at_size(rows: pd.DataFrame, dim: int, draws: int) -> pd.DataFrame:

@@ -14,19 +14,27 @@ from scipy.special import ndtr
 from attnlimit.checks import Array, count, positive
 from attnlimit.errors import NotConverged
 from attnlimit.result import Result
+from attnlimit.skewed import of_function, skewness
 from attnlimit.sparse.law.features import check_query, feature_points
 from attnlimit.sparse.law.readout import FINE, LossLike
 from attnlimit.sparse.task import SparseTask
 from attnlimit.sparse.train.descent import pool, pooled_bags, query_steps
 from attnlimit.sparse.train.fit import LinearReadout, fit_readout
 
+LARGEST_COSINE = 1 - 1e-12  # rounding may leave 1 itself
+
 
 @dataclass(frozen=True)
 class Measured(Result):
-    """Means over independent replicates, with their standard errors."""
+    """Means over independent replicates, with their standard errors and the means' skewness.
+
+    A cosine is averaged as its artanh, which is nearly normal where the cosine itself, close to
+    its bound, is not (Fisher 1915); its error and skewness are those of the cosine.
+    """
 
     mean: dict[str, float]
     stderr: dict[str, float]
+    skewness: dict[str, float]
     dim: int
     samples: int
     replicates: int
@@ -53,13 +61,20 @@ def replicate(
     replicates = count(replicates, "replicates", smallest=2)
     children = np.random.SeedSequence(seed).spawn(replicates)
     table = pd.DataFrame([draw(np.random.default_rng(child)) for child in children])
-    return Measured(
-        {str(k): float(v) for k, v in table.mean().items()},
-        {str(k): float(v) for k, v in (table.std(ddof=1) / np.sqrt(replicates)).items()},
-        dim,
-        samples,
-        replicates,
-    )
+    found = {str(name): _average(str(name), column.to_numpy()) for name, column in table.items()}
+    mean, stderr, skew = ({name: one[k] for name, one in found.items()} for k in range(3))
+    return Measured(mean, stderr, skew, dim, samples, replicates)
+
+
+def _average(name: str, draws: Array) -> tuple[float, float, float]:
+    """Mean, its standard error and its skewness."""
+    root = np.sqrt(len(draws))
+    if name != "cosine":
+        spread = draws.std(ddof=1) / root
+        return float(draws.mean()), float(spread), float(skewness(draws) / root)
+    angles = np.arctanh(np.clip(draws, -LARGEST_COSINE, LARGEST_COSINE))
+    mean, stderr = float(np.tanh(angles.mean())), float(angles.std(ddof=1) / root)
+    return mean, (1 - mean**2) * stderr, of_function(0.0, stderr, -2 * mean)
 
 
 def sizes(alpha: float, dim: int, name: str = "alpha") -> tuple[int, int]:
