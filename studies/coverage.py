@@ -5,15 +5,16 @@ of its curve, an experiment Student's for its draws about what it measures, bent
 state a skewness. A share is over all points of a row; its error is from the scatter between seeds.
 
     python studies/coverage.py statistics     # a part: statistics, many, captured, synthetic,
-                                              # sparse, models; some minutes of one core each
+                                              # sparse, models, outputs; some minutes each
     python studies/coverage.py synthetic 50   # fewer seeds
 """
 
+import json
 import pickle
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 
 import numpy as np
@@ -25,10 +26,10 @@ from attnlimit.curve import Curve
 from attnlimit.models import from_arrays
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
-from attnlimit.reproduce import run
+from attnlimit.reproduce import Result, run
 from attnlimit.reproduce.compare import ROUNDING, SKEWNESS
 from attnlimit.reproduce.temperatures import paper_head
-from covered import MODELS, SPARSE, SYNTHETIC, Counted, N
+from covered import MODELS, OUTPUTS, SPARSE, SYNTHETIC, Counted, N
 from kept import keep
 
 DRAWS = 50
@@ -110,11 +111,17 @@ def statistics(seeds: int) -> Rows:
 
 def many(seeds: int) -> Rows:
     """The most skewed statistic with more tokens, and with more draws."""
-    for what in list(HEADS)[:2]:
-        for draws, n in ((50, [512]), (50, [1024]), (50, [2048]), (200, [1024]), (200, N)):
-            measure = partial(al.measure, *HEADS[what], "covariance", n, draws)
-            curves = [measure(seed=seed) for seed in range(seeds)]
-            yield from of_curves(f"{what}, n = {n[-1]}", "covariance", curves)
+    three, ten, _ = HEADS
+    for what, draws, n in (
+        (three, 50, [1024]),
+        (three, 50, [2048]),
+        (three, 200, N),
+        (ten, 50, [1024]),
+        (ten, 200, N),
+    ):
+        measure = partial(al.measure, *HEADS[what], "covariance", n, draws)
+        curves = [measure(seed=seed) for seed in range(seeds)]
+        yield from of_curves(f"{what}, n = {n[-1]}", "covariance", curves)
 
 
 def captured(seeds: int) -> Rows:
@@ -159,9 +166,15 @@ def experiment(name: str, counts: Counted, seeds: int) -> Rows:
         yield from counted(named, "value", ends)
 
 
+@cache
+def result_of(name: str, settings: str, seed: int) -> Result:
+    """One run, which may be asked for twice."""
+    return run(name, json.loads(settings), seed=seed)
+
+
 def found(name: str, counts: Counted, seed: int) -> pd.DataFrame:
     """Rows of one run, without those that measure the same again."""
-    result = run(name, counts.settings, seed=seed)
+    result = result_of(name, json.dumps(counts.settings), seed)
     rows = result.weighed
     if name == "sparse-capacity":  # fractions of draws are its rows, the capacity is their outcome
         rows = result.experiment.compared(result.config, rows)
@@ -189,6 +202,7 @@ PARTS: dict[str, Callable[[int], Rows]] = {
     "synthetic": partial(experiments, SYNTHETIC),
     "sparse": partial(experiments, SPARSE),
     "models": partial(experiments, MODELS),
+    "outputs": partial(experiments, OUTPUTS),
 }
 
 if __name__ == "__main__":

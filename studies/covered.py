@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from attnlimit.reproduce.compare import TYPICAL
 from attnlimit.reproduce.sparse.check import SETTINGS
 
@@ -20,8 +22,12 @@ OUTPUT = {
     "encoder_probes": 8,
     "encoder_repeats": 8,
 }
-SHARED = 8 + TYPICAL
-"""Draws behind a standard error that points of eight draws share."""
+
+
+def sharing(points: int, draws: int = 8) -> int:
+    """Draws behind a standard error that so many points of a kind share (`shared_scatter`)."""
+    own = np.full(points, TYPICAL / points) + (draws - 1) * np.eye(points)[0]
+    return round((draws - 1) * own.sum() ** 2 / (own**2).sum()) + 1
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ SYNTHETIC = {
 SPARSE = {
     "sparse-curves": Counted(
         {"dim": 30, "replicates": 8, "alphas": [1.0, 3.0], "lines": 0},
-        SHARED,
+        sharing(points=2),
         8,
         {"sparse.curves": ["learning_curve", "query_alignment"]},
         "quantity",
@@ -111,11 +117,11 @@ SPARSE = {
         {
             "strengths": [2.0],
             "ratios": [0.6, 0.8, 1.0, 1.2, 1.4],
-            "replicates": 40,
+            "replicates": 12,
             "dims": {"attention": 12, "pooled": 12, "vectorized": 6},
         },
-        400,
-        40,
+        1000,
+        12,
         {"sparse.capacity": ["capacity"]},
     ),
     "sparse-oracle": Counted(
@@ -131,7 +137,7 @@ SPARSE = {
     ),
     "sparse-phase": Counted(
         {"strengths": [2.0], "alphas": [2.0], "checked": [[4.0, 2.0]], "dim": 30, "replicates": 8},
-        SHARED,
+        sharing(points=1),
         8,
         {"sparse.phase": ["best_split", "readout"]},
     ),
@@ -176,6 +182,8 @@ MODELS = {
         by="scheme",
     ),
     "row-temperature": Counted(BERT | {"n": 8, "replicates": 40}, 40),
+}
+OUTPUTS = {
     "output-error": Counted(OUTPUT, 8, by="model", stderr="measured_stderr"),
     "output-error, probes": Counted(
         OUTPUT, 8, by="model", measured="predicted", stderr="predicted_stderr"

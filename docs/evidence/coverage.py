@@ -8,7 +8,7 @@ from evidence.blocks import table, value
 from evidence.cells import number, once
 from evidence.studies import Study
 
-PARTS = ("statistics", "many", "captured", "synthetic", "sparse", "models")
+PARTS = ("statistics", "many", "captured", "synthetic", "sparse", "models", "outputs")
 COMMANDS = [f"python studies/coverage.py {part}" for part in PARTS]
 ROW = ["what", "statistic", "draws"]
 ASKED = (0.92, 0.98)

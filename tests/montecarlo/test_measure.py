@@ -80,9 +80,9 @@ def test_controls_do_not_move_the_value(statistic, queries):
 def test_norms_are_the_norms_of_the_squares():
     tokens = al.Gaussian(dim=2)
     sharp = al.Head(0.5 * np.eye(2))
-    n = np.array([20, 1000])  # one set of tokens a draw
+    n = np.array([20, 1000])
     names = ["mean", "mean_norm", "covariance", "covariance_norm", "covariance_operator_norm"]
-    found = sweep(sharp, tokens, names, n, 30, np.random.SeedSequence(0), queries=10**6)
+    found = sweep(sharp, tokens, names, n, 30, np.random.SeedSequence(0), queries=10**6, sets=1)
     np.testing.assert_allclose(found["mean_norm"].values ** 2, found["mean"].values)
     np.testing.assert_allclose(found["covariance_norm"].values ** 2, found["covariance"].values)
     ratio = found["covariance_operator_norm"].values / found["covariance_norm"].values

@@ -25,7 +25,7 @@ class Prefix:
     """Everything about the first n tokens of a batch of draws (leading axis B).
 
     Outputs and limits are those of the first q tokens as `queries`, less the mean of the limit;
-    `token_mean` and `second` are moments of all n tokens.
+    `token_mean` and `second` are moments of all n tokens, `lone` what they do one by one.
     """
 
     n: int
@@ -37,6 +37,7 @@ class Prefix:
     token_mean: Tensor
     second: Tensor
     queries: Tensor
+    lone: Tensor
 
     @property
     def asked(self) -> int:

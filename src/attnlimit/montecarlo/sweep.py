@@ -29,6 +29,7 @@ from attnlimit.montecarlo.estimators import (
     moment_square,
     times,
 )
+from attnlimit.montecarlo.lone_axes import LoneAxes, lone_axes
 from attnlimit.montecarlo.reference import (
     Moment,
     Reference,
@@ -41,7 +42,7 @@ from attnlimit.tokens import GaussianForm, Tokens
 BATCH_PAIRS = 1 << 24
 MAX_BATCH = 32
 # Where n is small a draw has several sets of tokens: at most so many pairs, and tokens.
-SET_PAIRS = 1 << 19
+SET_PAIRS = 1 << 21
 SET_TOKENS = 1 << 11
 
 
@@ -50,7 +51,8 @@ class Samples:
     """What every draw said about one statistic: one row for each draw, one column for each n.
 
     `gram` holds inner products of the mean output with the token features, whose expectation over
-    n tokens is `gram_mean / n`; `zeros` are further controls of mean zero.
+    n tokens is `gram_mean / n`; `zeros` are further controls of mean zero, `lone` one whose weight
+    is 1.
     """
 
     statistic: str
@@ -59,6 +61,7 @@ class Samples:
     zeros: list[Array] = field(default_factory=list)
     gram: Array | None = None
     gram_mean: Array | None = None
+    lone: Array | None = None
     reference_error: float = 0.0
 
 
@@ -110,6 +113,8 @@ def sweep(
     # Past a few thousand queries the noise is that of the keys, which more queries do not reduce.
     asked = [min(size, queries or max(2048, size // 8)) for size in n.tolist()]
     kinds = {name: name.split("_")[0] for name in statistics}
+    known = "covariance" in statistics and centred_gaussian
+    lone = lone_axes(head, tokens, n.tolist() if known else [])
     rows: dict[str, list[list[Tensor]]] = defaultdict(list)
     children = seed.spawn(replicates)
     sets = sets or sets_of(int(n[-1]))
@@ -117,7 +122,7 @@ def sweep(
     for start in range(0, replicates, batch):
         seeds = children[start : start + batch]
         found: dict[str, list[Tensor]] = defaultdict(list)
-        for prefix in _prefixes(head, tokens, n, asked, sets, seeds, reference, features):
+        for prefix in _prefixes(head, tokens, n, asked, sets, seeds, reference, features, lone):
             for name in statistics:
                 found[name].append(estimators[name](prefix))
             if "mean" in kinds.values():
@@ -125,6 +130,7 @@ def sweep(
                 found["zeros_mean"].append(mean_zeros(prefix))
             if "covariance" in kinds.values():
                 found["zeros_covariance"].append(covariance.controls(prefix))
+                found["lone"].append(prefix.lone)
         for name, columns in found.items():
             rows[name].append([one.unflatten(0, (-1, sets)).mean(1) for one in columns])
     errors = {
@@ -143,6 +149,7 @@ def sweep(
             ],
             gram=_table(rows["gram"]) if kind == "mean" else None,
             gram_mean=features.gram if kind == "mean" else None,
+            lone=_table(rows["lone"]) if name == "covariance" else None,
             reference_error=errors[kind],
         )
         for name, kind in kinds.items()
@@ -150,7 +157,7 @@ def sweep(
 
 
 def sets_of(largest: int) -> int:
-    """How many sets of tokens a draw averages over, by the largest n; one past 512."""
+    """How many sets of tokens a draw averages over, by the largest n; one past 1024."""
     return max(1, min(SET_PAIRS // largest**2, SET_TOKENS // largest))
 
 
@@ -163,6 +170,7 @@ def _prefixes(
     seeds: Sequence[np.random.SeedSequence],
     reference: Reference,
     features: TokenFeatures,
+    lone: LoneAxes,
 ) -> Iterator[Prefix]:
     """Every prefix of the sets of all draws, the sets of one draw side by side."""
     largest = int(n[-1])
@@ -171,6 +179,7 @@ def _prefixes(
     keys = torch.from_numpy(drawn).float()
     tilts = torch.from_numpy(drawn[:, : asked[-1]] @ head.A.T).float()
     limits = torch.from_numpy(limit(head, tokens)(drawn[:, : asked[-1]]) - reference.mean)
+    places = lone.places(keys)
     value = torch.from_numpy(head.V.T.copy())
     mean = torch.from_numpy(reference.mean)
     sums = scalars = total = second = torch.zeros(())
@@ -198,6 +207,7 @@ def _prefixes(
             token_mean=total / size,
             second=second / size,
             queries=keys[:, :count].double(),
+            lone=lone.excess(places, size),
         )
 
 
