@@ -2,8 +2,14 @@
 
 import numpy as np
 import pytest
+import torch
 
+import attnlimit as al
 from attnlimit.montecarlo.lone import LoneToken
+from attnlimit.montecarlo.lone_axes import lone_axes, lone_squares
+from attnlimit.montecarlo.reference import limit_reference
+from attnlimit.montecarlo.summary import summarise
+from attnlimit.montecarlo.sweep import sweep
 from attnlimit.skewed import interval, skewness
 from attnlimit.tokens import Laplace
 
@@ -43,3 +49,57 @@ def test_intervals_without_the_tail_hold_the_truth(tilt):
     low, high = interval(values.mean(axis=1), error, skew, DRAWS)
     share = ((low <= less.mean()) & (less.mean() <= high)).mean()
     assert abs(share - LEVEL) < 4 * np.sqrt(LEVEL * (1 - LEVEL) / SEEDS)
+
+
+def test_one_token_moves_the_covariance_as_many_queries_say():
+    """The covariance over a million queries as expected and the token's own, by hand."""
+    rng = np.random.default_rng(3)
+    head, tokens, n = al.Head(rng.standard_normal((2, 2)) / 2), al.Gaussian(dim=2), 50
+    lone = np.array([[2.5, -1.0], [0.3, 4.0]])
+    queries = tokens.sample(10**6, rng)
+    covariance = limit_reference(head, tokens).covariance
+    moved = []
+    for token in lone:
+        others = np.concatenate([queries, [token]])
+        tilts = head.tilts(others)
+        share = 1 / (1 + (n - 1) * np.exp(tokens.cgf(tilts) - tilts @ token))
+        outputs = al.limit(head, tokens)(others)
+        outputs += share[:, None] * (token - outputs)
+        weights = np.append(np.full(len(queries), (n - 1) / n / len(queries)), 1 / n)
+        gap = (
+            np.cov(outputs.T, aweights=weights, bias=True)
+            - limit_reference(head, tokens).covariance
+        )
+        moved.append((gap**2).sum())
+    np.testing.assert_allclose(lone_squares(head, tokens, lone, n), moved, rtol=0.1)
+
+
+def test_lone_tokens_have_their_mean_and_take_the_tail_away():
+    rng = np.random.default_rng(0)
+    head, tokens = al.Head(rng.standard_normal((3, 3)) / 2), al.Gaussian(dim=3)
+    axes = lone_axes(head, tokens, [40, 400])
+    drawn = torch.from_numpy(tokens.sample(2000 * 400, rng).reshape(2000, 400, 3)).float()
+    for n in (40, 400):
+        excess = axes.excess(axes.places(drawn), n).numpy()
+        assert abs(excess.mean()) < 4 * excess.std() / np.sqrt(len(excess))
+    found = sweep(head, tokens, ["covariance"], np.array([400]), 600, np.random.SeedSequence(1))
+    samples = found["covariance"]
+    less = samples.values - samples.lone
+    assert less.var() < samples.values.var()
+    assert skewness(less) < skewness(samples.values)
+    plain = summarise(samples, control=False)
+    np.testing.assert_allclose(plain.value, samples.values.mean(axis=0))
+    assert abs(summarise(samples).value - plain.value) < 4 * plain.stderr
+
+
+def test_past_the_horizon_nothing_is_known_of_lone_tokens():
+    tokens = al.Gaussian(dim=2)
+    found = sweep(
+        al.Head(1.5 * np.eye(2)),
+        tokens,
+        ["covariance"],
+        np.array([20]),
+        5,
+        np.random.SeedSequence(1),
+    )
+    assert not found["covariance"].lone.any()

@@ -12,6 +12,7 @@ from attnlimit.reproduce.compare import (
     with_z,
 )
 from attnlimit.reproduce.panels import points
+from attnlimit.skewed import skewness
 
 ROWS = pd.DataFrame(
     {
@@ -84,3 +85,25 @@ def test_errors_of_models_are_compared_too():
     assert comparable(rows) is None
     named = comparable(rows.assign(measured_stderr=0.03, predicted_stderr=0.04))
     assert with_z(named)["z"].tolist() == pytest.approx([-2])
+
+
+def test_a_skewed_measurement_has_the_z_of_a_normal_one():
+    """Means of 20 exponential draws: z has the quantiles of a normal variable on both sides."""
+    drawn = np.random.default_rng(0).exponential(size=(20, 20_000))
+    stderr, skew = drawn.std(axis=0, ddof=1) / np.sqrt(20), skewness(drawn) / np.sqrt(20)
+    rows = pd.DataFrame({"predicted": 1.0, "measured": drawn.mean(axis=0), "stderr": stderr})
+    for z, most in ((with_z(rows)["z"], 0.2), (with_z(rows.assign(skewness=skew))["z"], 0.05)):
+        leaning = (z > 1.96).mean() - (z < -1.96).mean()
+        assert leaning < most
+    assert (with_z(rows)["z"] > 1.96).mean() > 0.08
+    assert (with_z(rows.assign(skewness=skew))["z"] > 1.96).mean() < 0.055
+    same = with_z(rows.assign(skewness=np.nan))["z"]
+    np.testing.assert_array_equal(same, with_z(rows)["z"])
+
+
+def test_the_skewness_counts_as_much_as_the_measurement_does():
+    rows = pd.DataFrame({"predicted": [1.3], "measured": [1.0], "stderr": [0.1], "skewness": [0.6]})
+    alone = with_z(rows)["z"][0]
+    assert alone == pytest.approx(3 - 0.6 * 3 + 0.36 - 0.1)
+    shared = with_z(rows.assign(prediction_error=1.0))["z"][0]
+    assert shared == pytest.approx(0.3 / np.hypot(0.1, 1.0), abs=1e-3)

@@ -14,11 +14,12 @@ from attnlimit.montecarlo.engine import prefix_outputs
 from attnlimit.montecarlo.independent import line_errors
 from attnlimit.montecarlo.lone import LoneToken
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import plus_minus, said, with_z
+from attnlimit.reproduce.compare import SKEWNESS, plus_minus, said, with_z
 from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pair, pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
+from attnlimit.skewed import skewness
 from attnlimit.theory.law.gaussian import gaussian_law
 from attnlimit.theory.law.pointwise import pointwise_error
 from attnlimit.tokens import Laplace
@@ -88,7 +89,9 @@ class HeavyTails(DrawnExperiment):
                 row["output"] = np.median(values)
                 row["limit"], row["predicted"] = _laplace_law(parameter, n)
                 values = (values - row["limit"]) ** 2 - part["excess"].to_numpy()
-            row |= {"measured": values.mean(), "stderr": values.std(ddof=1) / np.sqrt(len(values))}
+            root = np.sqrt(len(values))
+            row |= {"measured": values.mean(), "stderr": values.std(ddof=1) / root}
+            row[SKEWNESS] = float(skewness(values) / root)
             parts.append(row)
         return pd.DataFrame(parts)
 

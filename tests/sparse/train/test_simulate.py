@@ -3,10 +3,11 @@ import pytest
 
 from attnlimit.errors import BadInput
 from attnlimit.reproduce.sparse.check import SETTINGS
+from attnlimit.skewed import interval
 from attnlimit.sparse import SparseTask, readout, simulate_capacity, simulate_readout
 from attnlimit.sparse.train.descent import pool
 from attnlimit.sparse.train.fit import LinearReadout
-from attnlimit.sparse.train.simulate import exact_test_error, separable, unit_query
+from attnlimit.sparse.train.simulate import exact_test_error, replicate, separable, unit_query
 
 
 @pytest.mark.slow
@@ -60,3 +61,22 @@ def test_replicates_do_not_depend_on_order_and_need_two():
 def test_one_class_by_chance_is_separable():
     found = simulate_capacity(SparseTask(3, 1, 2.0, 0.02), 0.3, dim=10, replicates=3)
     assert found.mean["separable"] == 1.0
+
+
+def test_intervals_of_cosines_hold_the_truth():
+    """Eight cosines near their bound, 200 seeds: plain means of them are too skewed for that."""
+    level, seeds, dim = 0.95, 200, 20
+
+    def draw(rng):
+        query = 6 * np.eye(dim)[0] + rng.standard_normal(dim)
+        return {"cosine": float(query[0] / np.linalg.norm(query))}
+
+    found = [replicate(draw, dim, 1, 8, seed) for seed in range(seeds)]
+    names = ("mean", "stderr", "skewness")
+    value, stderr, skew = (np.array([getattr(f, k)["cosine"] for f in found]) for k in names)
+    low, high = interval(value, stderr, skew, 8)
+    truth = np.tanh(np.arctanh(value).mean())
+    share = ((low <= truth) & (truth <= high)).mean()
+    assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / seeds)
+    assert (skew < 0).all()
+    assert (high < 1).all()

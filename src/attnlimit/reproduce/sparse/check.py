@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import comparable
+from attnlimit.reproduce.compare import comparable, with_z
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel
 from attnlimit.reproduce.rows import where
@@ -129,16 +129,14 @@ def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
     small, large = config["dims"]
     factor = 1 / (np.sqrt(large / small) - 1)
     keys = ["setting", "name", "quantity", "predicted"]
-    left, right = (
-        where(curves, dim=dim).set_index(keys)[["measured", "stderr"]] for dim in (small, large)
-    )
+    weighed = with_z(curves).set_index(keys)
+    left, right = (where(weighed, dim=dim)[["measured", "stderr", "z"]] for dim in (small, large))
     both = left.add_suffix("_small").join(right.add_suffix("_large")).reset_index()
     both["bias"] = (both["measured_small"] - both["measured_large"]) * factor
     both["limit"] = both["measured_large"] - both["bias"]
     both["limit_stderr"] = np.hypot(
         (1 + factor) * both["stderr_large"], factor * both["stderr_small"]
     )
-    both["z_large"] = (both["predicted"] - both["measured_large"]) / both["stderr_large"]
     both["z_limit"] = (both["predicted"] - both["limit"]) / both["limit_stderr"]
     return both
 
