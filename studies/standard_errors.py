@@ -7,7 +7,6 @@ set of tokens here, the most skewed that there is.
 """
 
 import sys
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,13 +21,6 @@ TOTAL = 1000 * int(sys.argv[1] if len(sys.argv) > 1 else 20)
 SIZES = np.array([50, 100, 200, 400])
 AT = 2  # the value is looked at for n = 200
 CASES = ((50, 5), (50, 30), (50, 80), (10, 2), (10, 6))
-
-
-def part(samples, rows):
-    """The draws `rows` as samples of their own."""
-    gram = None if samples.gram is None else samples.gram[rows]
-    zeros = [control[rows] for control in samples.zeros]
-    return replace(samples, values=samples.values[rows], zeros=zeros, gram=gram)
 
 
 def rate(curve):
@@ -61,7 +53,7 @@ def honesty(name, values, stated, truth):
 def summary(samples, draws, control):
     """What measurements of so many draws state, and their variance."""
     slices = [slice(at, at + draws) for at in range(0, TOTAL, draws)]
-    curves = [samples_curve(part(samples, rows), control=control) for rows in slices]
+    curves = [samples_curve(samples.part(rows), control=control) for rows in slices]
     values, stated = np.array([(curve.value[AT], curve.stderr[AT]) for curve in curves]).T
     rates, rate_errors = np.array([rate(curve) for curve in curves]).T
     same = samples_curve(samples, control=control)  # on a bent curve the rate depends on weights

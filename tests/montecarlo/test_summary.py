@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -15,10 +13,7 @@ N = np.array([30, 60, 120, 240])
 def parts(samples, draws):
     """Slices of the draws, each a measurement of its own."""
     for start in range(0, len(samples.values), draws):
-        rows = slice(start, start + draws)
-        gram = None if samples.gram is None else samples.gram[rows]
-        zeros = [control[rows] for control in samples.zeros]
-        yield replace(samples, values=samples.values[rows], zeros=zeros, gram=gram)
+        yield samples.part(slice(start, start + draws))
 
 
 def scatter(found, truth):

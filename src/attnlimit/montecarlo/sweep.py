@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -63,6 +63,16 @@ class Samples:
     gram_mean: Array | None = None
     lone: Array | None = None
     reference_error: float = 0.0
+
+    def part(self, rows: slice) -> Samples:
+        """Some of the draws as samples of their own."""
+        return replace(
+            self,
+            values=self.values[rows],
+            zeros=[control[rows] for control in self.zeros],
+            gram=None if self.gram is None else self.gram[rows],
+            lone=None if self.lone is None else self.lone[rows],
+        )
 
 
 def sweep(
