@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from attnlimit.picture import Panel, Series
 from attnlimit.reproduce.compare import BEYOND, MARK, OWN, with_z
 from attnlimit.reproduce.result import Result
 
@@ -20,13 +21,13 @@ def check_marks(result: Result) -> None:
     """Hold every z of the table, and every ring of the figure, to those of the compared rows."""
     compared = result.experiment.compared(result.config, result.weighed)
     points = [
-        series
+        (panel, series)
         for panel in result.figure.panels
         for series in panel.series
         if series.beyond is not None
     ]
     if compared is None:
-        assert not any(any(series.beyond) for series in points)
+        assert not any(any(series.beyond) for _, series in points)
         return
     z = with_z(compared)["z"].to_numpy(float)
     for name, values in (("z", z), ("largest |z|", np.abs(z))):
@@ -38,7 +39,7 @@ def check_marks(result: Result) -> None:
             assert marked == (np.abs(shown) > BEYOND).tolist()
     measured = compared["measured"].to_numpy(float)
     far = np.abs(z) > BEYOND
-    for series in points:
+    for panel, series in points:
         value = series.x if series.x_error is not None else series.y
         place = np.asarray(value, dtype=float)
         ringed = np.asarray(series.beyond, dtype=bool)
@@ -46,9 +47,26 @@ def check_marks(result: Result) -> None:
         rows = measured if whole else 1 - np.abs(measured)
         drawn = among(place, rows)
         if not drawn.any():  # rates that are fitted to the rows have a z of their own
+            check_own_marks(panel, series)
             continue
         assert among(place[ringed], rows[far]).all()
         assert not among(place[~ringed & drawn], np.setdiff1d(rows[far], rows[~far])).any()
+
+
+def check_own_marks(panel: Panel, series: Series) -> None:
+    """Hold the rings of a series to the predictions and bars that are drawn with it."""
+    lines = [np.stack([one.x, one.y]).astype(float) for one in panel.series if one.style == "line"]
+    across = [line for line in lines if np.isnan(line[0, 2::3]).all()]  # as `panels.marks` has them
+    if not across:  # nothing is predicted
+        assert not any(series.beyond)
+        return
+    places = np.concatenate([line[0].reshape(-1, 3)[:, :2].mean(axis=1) for line in across])
+    told = np.concatenate([line[1, ::3] for line in across])
+    x, y, bar = (np.asarray(one, dtype=float) for one in (series.x, series.y, series.error))
+    here = np.isclose(x[:, None], places, rtol=1e-9)
+    assert (here.sum(axis=1) == 1).all()
+    z = (told[here.argmax(axis=1)] - y) / bar
+    assert np.asarray(series.beyond).tolist() == (np.abs(z) > BEYOND).tolist()
 
 
 def among(values: np.ndarray, known: np.ndarray) -> np.ndarray:
