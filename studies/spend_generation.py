@@ -13,11 +13,13 @@ from attnlimit.models import load, plan_output, spend, wikipedia
 from kept import keep
 
 TITLE = "Alabama"
+PADDED = 200
+"""Tokens of the longest prompt of a batch."""
 
 
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--prompt", type=int, default=1000, help="Tokens of the prompt.")
+    asked.add_argument("--prompt", type=int, default=500, help="Tokens of the prompt.")
     asked.add_argument("--tokens", type=int, default=200, help="Tokens of dense text to follow.")
     asked.add_argument("--free", type=int, default=24, help="Tokens to generate on few keys.")
     asked.add_argument("--kl", type=float, default=0.001, help="Nats that a token may lose.")
@@ -31,7 +33,7 @@ def main() -> None:
     row |= {"nats": given.kl, "c": max(sizes), "plan_keys": plan.mean_keys}
     row |= {"plan_visible": plan.mean_visible}
     row |= follow(loaded.model, plan, prompt, given.tokens, given.free)
-    row["batch_as_alone"] = batch(loaded.model, plan, prompt, given.free)
+    row["batch_as_alone"] = batch(loaded.model, plan, prompt[:, :PADDED], given.free)
     keep(pd.DataFrame([row]))
 
 

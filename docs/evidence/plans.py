@@ -118,7 +118,7 @@ def generation_on_few_keys(study: Study) -> pd.DataFrame:
         ),
         "writes the same again from its seed": YES[row.same_again],
         "writes the dense text when every key is kept": YES[row.dense_with_all_keys],
-        "a padded batch writes what each prompt does alone": YES[row.batch_as_alone],
+        "three prompts in a padded batch write what each does alone": YES[row.batch_as_alone],
     }
     return pd.DataFrame({"what": list(said), "found": list(said.values())})
 
