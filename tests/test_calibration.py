@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -75,8 +76,8 @@ def of_experiment(name: str, needs: str = "", **settings: object) -> Callable[[]
     return rows
 
 
-def of_output() -> pd.DataFrame:
-    """A small random causal model whose output is nearly linear in its attention."""
+def nearly_linear() -> tuple[Any, Any]:
+    """A small random causal model whose output is nearly linear in its attention, and 60 tokens."""
     pytest.importorskip("transformers")
     import torch
 
@@ -88,7 +89,11 @@ def of_output() -> pd.DataFrame:
         for name, weight in model.named_parameters():
             if weight.dim() > 1:
                 weight.normal_(0, 0.3 if "q_proj" in name or "k_proj" in name else 0.15)
-    ids = torch.randint(0, 99, (60,), generator=torch.Generator().manual_seed(2))
+    return model, torch.randint(0, 99, (60,), generator=torch.Generator().manual_seed(2))
+
+
+def of_output() -> pd.DataFrame:
+    model, ids = nearly_linear()
     samplers = {f"{c}": al.Threshold(float(c)) for c in (12, 24)} | {"+": al.Keep(al.TopK(4), 12)}
     told = al.models.output_errors(model, ids, samplers, probes=16)
     rows = []
@@ -97,6 +102,20 @@ def of_output() -> pd.DataFrame:
         own = np.hypot(told[name].stderr, third_order(told[name].value, KL_LIMIT))
         drawn = {"measured": trial.kl, "stderr": trial.stderr["kl"]}
         rows.append({"predicted": told[name].value, OWN: own} | drawn)
+    return pd.DataFrame(rows)
+
+
+def of_eviction() -> pd.DataFrame:
+    """Keys dropped for good after two thirds of a text."""
+    model, ids = nearly_linear()
+    rules = {f"{keep}": al.models.Evict(keep, 8, recent=4) for keep in (0.9, 0.8, 0.7)}
+    told = al.models.eviction_errors(model, ids, rules, prompt=40, probes=24)
+    cut = al.models.try_evict(model, ids, rules, prompt=40, repeats=24, seed=3)
+    rows = []
+    for name, guess in told.items():
+        own = np.hypot(guess.stderr, guess.numerical_error)
+        drawn = {"measured": cut[name].kl, "stderr": cut[name].stderr}
+        rows.append({"predicted": guess.kl, OWN: own} | drawn)
     return pd.DataFrame(rows)
 
 
@@ -162,6 +181,7 @@ CASES = {
     ),
     "row temperature": of_experiment("row-temperature", REAL, **BERT, n=8, replicates=40),
     "output of a causal model": of_output,
+    "keys evicted from a cache": of_eviction,
     "learning curves": of_experiment(
         "sparse-curves", dim=40, replicates=8, alphas=[1.0, 3.0], lines=0
     ),

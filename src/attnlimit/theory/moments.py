@@ -76,7 +76,7 @@ def mean_covariance_with_error(head: Head, tokens: Tokens) -> tuple[Array, float
     """`mean_covariance`, and its numerical error relative to its largest entry."""
     check_limit(head, tokens)
     if isinstance(tokens.form, GaussianForm):
-        return _gaussian_mean_covariance(WhitenedHead.of(head, tokens)), 0.0
+        return gaussian_mean_covariance(WhitenedHead.of(head, tokens)), 0.0
     atoms = tokens.atoms()
     if atoms is not None:
         psi = mean_influence(head, tokens, atoms[0])
@@ -93,7 +93,7 @@ def mean_covariance_with_error(head: Head, tokens: Tokens) -> tuple[Array, float
     return (first + second) / 2, gap
 
 
-def _gaussian_mean_covariance(white: WhitenedHead) -> Array:
+def gaussian_mean_covariance(white: WhitenedHead) -> Array:
     """Cov psi = B'B + B + B' + E[G^2 ...], docs/theory/moments.md; any mean of the tokens."""
     size = len(white.values)
     spectrum, axes = np.linalg.eigh(white.tilt_cov)
@@ -141,13 +141,16 @@ def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
     points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
     if isinstance(tokens.form, GaussianForm):
         white, g, gain, shrunk = _key_response(head, tokens, points)
-        moved = g - white.offset - shrunk  # E[b | g] - offset
+        values = white.values.T
         spread = white.tilt_cov @ np.linalg.inv(np.eye(len(white.B)) + white.tilt_cov)
-        as_key = shrunk[:, :, None] * moved[:, None, :] - spread
-        as_query = g @ white.B
-        whitened = as_query[:, :, None] * as_query[:, None, :] - white.tilt_cov
-        whitened = whitened + gain[:, None, None] * (as_key + np.swapaxes(as_key, 1, 2))
-        return white.values @ whitened @ white.values.T
+        spread, own_spread = (white.values @ m @ values for m in (spread, white.tilt_cov))
+        key, asked = shrunk @ values, g @ white.B @ values
+        moved = (g - white.offset - shrunk) @ values  # E[b | g] - offset
+        # gain 2 sym (key moved' - spread) + asked asked' - own_spread, as half and its transpose
+        half = (gain[:, None] * key)[:, :, None] * moved[:, None, :]
+        half += asked[:, :, None] * (asked / 2)[:, None, :]
+        half -= gain[:, None, None] * spread + own_spread / 2
+        return np.asarray(half + np.swapaxes(half, 1, 2))
     return quasi_covariance_influence(head, tokens, points, 0)
 
 

@@ -68,7 +68,7 @@ def test_two_queries_that_are_keys_too(dim, n, size, cosine):
     draws = unit_rows(rng, count, n, dim)
     draws[:, 1] = own[0]
     square = (outputs_of(keys, tilts[:1], draws)[0] ** 2).sum(axis=1)
-    predicted = single_moment(keys, tilts[0], own[0], np.array([n]))[0] + limits[0] @ limits[0]
+    predicted = single_moment(keys, tilts[0], own[:1], np.array([n]))[0] + limits[0] @ limits[0]
     assert abs(square.mean() - predicted) < 4 * square.std() / np.sqrt(count) + 1e-4 * abs(
         predicted
     )
@@ -93,7 +93,7 @@ def test_frozen_queries_are_reached_by_extrapolation(dim):
     """E|Gamma_n|^2 far past the cap is that of the hard maximum: one key, of length one."""
     n = np.array([1000])
     keys = SphereKeys(np.eye(dim), np.eye(dim))
-    tilt, own = 1e9 * np.eye(dim)[0], np.eye(dim)[1]
+    tilt, own = 1e9 * np.eye(dim)[0], np.eye(dim)[1:2]
     sizes, shares = extrapolation(dim, n, 1e9)
     assert len(sizes) == 3
     np.testing.assert_allclose(shares.sum(), 1)
@@ -106,9 +106,9 @@ def test_frozen_queries_are_reached_by_extrapolation(dim):
 
 def test_the_sphere_in_many_dimensions_is_nearly_gaussian():
     """sqrt(d) times a token on the sphere of R^d is almost a standard normal one."""
-    dim, n = 400, 50
+    dim, n = 400, np.array([50])
     keys = SphereKeys(np.eye(dim) * dim, np.sqrt(dim) * np.eye(dim))
-    nodes = keys.nodes(2 * np.sqrt(dim), np.array([n]))
+    nodes = keys.nodes(2 * np.sqrt(dim), n)
     sphere = key_moments(nodes, n, (dim - 1) / (dim + 1))
     for name, value in joint_moments(2.0, n).items():
         powers = name.count("g") * (int(name[1]) if name[1:2].isdigit() else 1)

@@ -22,7 +22,7 @@ _FOLDS = 6
 _RIDGE = 3e-3
 _FEWEST = 16  # picks below which no surrogate is fitted, and none are tried
 _FEWER = 9  # the least part of the picks that is tried
-_STAGES = ((1, 0.005), (3, 0.013), (9, np.inf))  # parts, and the relative error that is enough
+_STAGES = ((1, 0.005), (3, 0.01), (9, np.inf))  # parts, and the relative error that is enough
 _SCARCE = 24  # few picks know their error badly: it counts 1 + this / picks times
 _DENSITY = 3.0  # picks crowd at the top of the pool: quantile 1 - (1 - place)^this
 
@@ -64,9 +64,11 @@ class PairPool:
 
     def design(self, rich: bool, rows: NDArray[np.int64] | slice = slice(None)) -> Array:
         """Regressors of the log-linear surrogate; `rich` where many pairs can bear it."""
-        key = self.importance[rows] / max(float(self.importance.max()), 1e-300)
+        overlap = self.importance[rows]
+        key = overlap / max(float(self.importance.max()), 1e-300)
         features = self.features[rows].T
-        columns = [np.ones_like(key), key, key**2, *features]
+        # Pairs are asked with both signs, which share e^overlap and e^-overlap.
+        columns = [np.ones_like(key), np.logaddexp(overlap, -overlap), key, key**2, *features]
         if rich:
             columns += [key**3, *(f * key for f in features), *(f**2 for f in features)]
         return np.stack(columns, axis=1)
@@ -95,8 +97,7 @@ def average_over_pairs(
             new = [index for index in chosen.tolist() if index not in found]
             found |= zip(new, executor.map(evaluate, new), strict=True)
             values = np.array([found[index] for index in chosen.tolist()])
-            columns = [_corrected_mean(pool, chosen, weight, column) for column in values.T]
-            mean, error = np.array(columns).T
+            mean, error = _corrected_mean(pool, chosen, weight, values)
             if (error <= enough * np.abs(mean + other)).all():
                 break
     return mean, error
@@ -138,34 +139,50 @@ def controlled_mean(
 
 def _corrected_mean(
     pool: PairPool, chosen: NDArray[np.int64], weight: Array, found: Array
-) -> tuple[float, float]:
-    """Mean over the pool and its error, by whichever of plain and corrected errs less.
+) -> tuple[Array, Array]:
+    """Mean over the pool of each column and its error, by whichever of two errs less.
 
-    Cross-fitted: each surrogate is corrected by the picks it has not seen, so that its residuals,
-    and how the surrogates differ, say honestly what they are worth.
+    The plain mean, or a surrogate's that is corrected by the picks it has not seen.
     """
-    if not np.abs(found).max() > 0:
-        return 0.0, 0.0
-    plain = _weighted(found, weight)
-    if len(found) < _FEWEST:
-        return plain
-    rich = len(found) >= _RICH
-    design, everywhere = pool.design(rich, chosen), pool.design(rich)
+    means = [_weighted(column, weight) for column in found.T]
+    if len(found) >= _FEWEST:
+        rich = len(found) >= _RICH
+        designs = pool.design(rich, chosen), pool.design(rich)
+        for k, column in enumerate(found.T):
+            if np.abs(column).max() > 0:
+                surrogate = _cross_fitted(pool, designs, chosen, weight, column)
+                means[k] = min(means[k], surrogate, key=lambda mean: mean[1])
+    mean, error = np.array(means).T
+    return mean, error * (1 + _SCARCE / len(found))
+
+
+def _cross_fitted(
+    pool: PairPool,
+    designs: tuple[Array, Array],
+    chosen: NDArray[np.int64],
+    weight: Array,
+    found: Array,
+) -> tuple[float, float]:
+    """Mean of a surrogate over the pool, corrected by its residuals, and its error.
+
+    Each surrogate is corrected by the picks it has not seen, so that its residuals, and how the
+    surrogates differ, say honestly what they are worth.
+    """
+    design, everywhere = designs
     averages, residual = np.empty(_FOLDS), np.empty(len(found))
     for fold in range(_FOLDS):
         kept = np.arange(len(found)) % _FOLDS == fold
         seen = ~kept
         coefficients, low, high = _fit(design[seen], weight[seen], found[seen])
-        surrogate = np.exp(np.clip(design @ coefficients, low, high))
+        # Past the picks seen it may grow as what two queries share does at most: e^overlap.
+        top = high + np.maximum(pool.importance - pool.importance[chosen[seen]].max(), 0.0)
+        surrogate = np.exp(np.clip(design @ coefficients, low, top[chosen]))
         slope = weight[seen] @ (found * surrogate)[seen] / (weight[seen] @ surrogate[seen] ** 2)
         residual[kept] = (found - slope * surrogate)[kept]
-        overall = np.exp(np.clip(everywhere @ coefficients, low, high))
+        overall = np.exp(np.clip(everywhere @ coefficients, low, top))
         averages[fold] = slope * (pool.weight @ overall)
     left, error = _weighted(residual, weight)
-    error = float(np.hypot(error, averages.std())) * (1 + _SCARCE / len(found))
-    if not error < plain[1]:
-        return plain
-    return float(averages.mean()) + left, error
+    return float(averages.mean()) + left, float(np.hypot(error, averages.std()))
 
 
 def _weighted(values: Array, weight: Array) -> tuple[float, float]:

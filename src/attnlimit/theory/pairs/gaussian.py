@@ -13,12 +13,14 @@ from attnlimit.theory.law.quadrature import PAIRS, Sweep
 from attnlimit.theory.pairs.plane import Across, HeightNodes, PairGrid, Plane, PlaneSums
 
 _SPLINE_STEP = 0.2
+_NODE_STEP = 0.75  # of normal keys, and of their scores
+_LEAST, _MOST = -8.5, 10.0  # normal keys
 
 
 def normal_nodes(score_std: float) -> tuple[Array, Array]:
-    """Trapezoid nodes for g ~ N(0,1) that resolve exp(-t e^{score_std g}) to about 1e-8."""
-    step = min(0.5, PAIRS.step / max(score_std, 1e-300))
-    g = np.arange(-8.5, min(2 * score_std + 8.5, 10.0) + step, step)
+    """Trapezoid nodes for g ~ N(0,1) that resolve exp(-t e^{score_std g}) to about 1e-6."""
+    step = _NODE_STEP / max(score_std, 1.0)
+    g = np.arange(_LEAST, min(2 * score_std + 8.5, _MOST) + step, step)
     weight = np.exp(-(g**2) / 2)
     return g, weight / weight.sum()
 

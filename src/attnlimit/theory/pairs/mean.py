@@ -22,6 +22,7 @@ from attnlimit.theory.pairs.gaussian import GaussianKeys
 from attnlimit.theory.pairs.own_keys import OwnKeyControl
 from attnlimit.theory.pairs.plane import joint_moment, single_moment
 from attnlimit.theory.pairs.sphere.mean import sphere_mean_error
+from attnlimit.theory.pairs.weak import weak_mean_error
 from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
@@ -31,6 +32,7 @@ _POOL_NUMBERS = 2**20  # memory: the pool of pairs shrinks in high dimensions
 PICKS = 189
 _COSTLY_PICKS = 72
 _OWN_PICKS = 64
+_ENOUGH = 0.005  # relative error from which on the limit of weak attention needs no pairs
 _POOL_TILT = 0.8
 _MOST_CORRELATED = 0.7
 MOST_PAIR_SIGMA = 80.0
@@ -52,6 +54,9 @@ def mean_error(
 
 
 def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) -> MeanError:
+    weak = weak_mean_error(white, n)
+    if weak is not None and (weak.numerical_error <= _ENOUGH * weak.mse).all():
+        return weak
     first, second, pool = query_pairs(white, n)
     b1, b2 = white.tilts(first), white.tilts(second)
     sigma1, sigma2 = np.linalg.norm(b1, axis=1), np.linalg.norm(b2, axis=1)
@@ -71,7 +76,7 @@ def _gaussian_mean_error(white: WhitenedHead, n: NDArray[np.int64], picks: int) 
         return (found[0] + found[1]) / 2
 
     def alone(index: int) -> Array:
-        return single_moment(keys, b1[index], first[index], n)
+        return single_moment(keys, b1[index], first[index : index + 1], n)
 
     own_pool = PairPool(sigma1, np.zeros((len(sigma1), 0)), pool.weight)
     limit_square = float(np.trace(white.tilt_cov @ white.metric))

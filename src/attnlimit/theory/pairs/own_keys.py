@@ -54,7 +54,7 @@ class OwnKeyControl:
         kept = 1 - self.participation(np.clip(np.sqrt(square), knots[0], knots[-1]))  # (2, len n)
         found = np.zeros(len(self.n))
         for here, there in ((0, 1), (1, 0)):  # the key of one query, seen by the other
-            share = _share(tilts[there] @ keys[here], square[there], self.n.astype(np.float64))
+            share = typical_share(tilts[there] @ keys[here], square[there], self.n.astype(float))
             # <key - kept[there] tilt there, kept[here] tilt here - offset>
             along = inner[here] - kept[there][:, None] * inner[2 + there]
             found += share * (kept[here] * along[:, 2 + here] - along[:, 4])
@@ -75,14 +75,14 @@ class OwnKeyControl:
                 own = (output.mean(self.white.tilts(y)) - self.white.offset) @ self.white.metric
                 kept = 1 - output.participation_at(np.sqrt(square))
                 gap = (y * own).sum(axis=1)[:, None] - kept * (tilts @ own[:, :, None])[..., 0]
-                moved = rule.share * _share(score, square, float(n)) * gap
+                moved = rule.share * typical_share(score, square, float(n)) * gap
                 found[k, start : start + _BLOCK] = 2 * moved.sum(axis=1)
         # Keys come in antithetic pairs: only their averages are independent.
         both = (found[:, : len(half)] + found[:, len(half) :]) / 2
         return both.mean(axis=1), both.std(axis=1) / np.sqrt(len(half))
 
 
-def _share(score: Array, square: Array, n: Array | float) -> Array:
+def typical_share(score: Array, square: Array, n: Array | float) -> Array:
     """Softmax weight of a key of this score against n - 1 typical ones.
 
     Their sum is e^{square/2} each, or where that is never reached, frozen, its largest term.

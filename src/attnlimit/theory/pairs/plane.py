@@ -162,7 +162,7 @@ def joint_moment(keys: PlaneKeys, tilts: Array, own: Array, n: NDArray[np.int64]
 
 
 def single_moment(keys: PlaneKeys, tilt: Array, own: Array, n: NDArray[np.int64]) -> Array:
-    """E|Gamma_n - m|^2, less |Gamma - m|^2, for one query; `own` (d,) is a key for certain."""
+    """E|Gamma_n - m|^2, less |Gamma - m|^2, for one query; `own` (P, d) are keys for certain."""
     size = float(np.linalg.norm(tilt))
     limit = keys.limit_height(size) * tilt / max(size, _NOTHING)
     nodes = keys.nodes(size, n)
@@ -170,7 +170,7 @@ def single_moment(keys: PlaneKeys, tilt: Array, own: Array, n: NDArray[np.int64]
     gain = float(along @ along)
     square = (nodes.height - keys.limit_height(size)) ** 2 * gain
     square += nodes.across * (float((keys.values**2).sum()) - gain)
-    alone = _one_query(keys, nodes, tilt, own[None], n)
+    alone = _one_query(keys, nodes, tilt, own, n)
     return alone.square(square) + 2 * alone.mean() @ (keys.values @ (limit - keys.offset))
 
 

@@ -30,6 +30,7 @@ from attnlimit.theory.pairs.covariance.error import (
 )
 from attnlimit.theory.pairs.covariance.output_energy import mean_squared_energy
 from attnlimit.theory.pairs.covariance.output_moments import OutputMoments
+from attnlimit.theory.pairs.covariance.own_query import own_gain
 from attnlimit.theory.pairs.covariance.projection import Projection
 from attnlimit.theory.pairs.covariance.square_law import square_moment
 from attnlimit.theory.pairs.covariance.weak import WeakError
@@ -108,13 +109,15 @@ def _strong_error(
     gram = white.values @ white.values.T
     outputs = white.values @ np.stack([m.average(tilts) for m in moments]) @ white.values.T
     shift = white.values @ np.stack([m.average_shift(tilts) for m in moments]) @ white.values.T
-    # A query is one of its own keys: the trace of its second moment is known with that.
+    # A query is one of its own keys: what that adds to the trace is taken to be shaped like it.
     trace = np.maximum(np.trace(outputs, axis1=1, axis2=2), 1e-300)
-    own = n * mean.own_share / trace - 1
-    unsure = n * mean.own_error / trace + _SECOND_ORDER * np.abs(own)
-    shift = shift + own[:, None, None] * outputs - mean_square(mean.mse, gram)
-    bias = squared_bias(shift, unsure * np.linalg.norm(outputs, axis=(1, 2)))
-    alone = [mean_squared_energy(white, tilts, int(k)) for k in n] - (outputs**2).sum(axis=(1, 2))
+    gain, unsure = np.array(own_gain(white, n, trace)) / trace
+    unsure += _SECOND_ORDER * np.abs(gain)
+    shift = shift + gain[:, None, None] * outputs - mean_square(mean.mse, gram)
+    unsure *= np.linalg.norm(outputs, axis=(1, 2))
+    unsure += [m.shift_error(tilts) for m in moments] * np.linalg.norm(shift, axis=(1, 2))
+    bias = squared_bias(shift, unsure)
+    alone = mean_squared_energy(white, tilts, n) - (outputs**2).sum(axis=(1, 2))
     if np.abs(white.offset).max() > _CENTRED * top:
         alone -= common_part(gram, outputs, mean.mse)
         together, error = _together(head, tokens, white, outputs, moments, mean)

@@ -69,6 +69,12 @@ class OutputMoments:
         f, p = self.coefficients(tilts)
         return self._average(tilts, f - 1, p, p)
 
+    def shift_error(self, tilts: Array) -> float:
+        """Relative standard error of `average_shift`, by what queries add along their tilts."""
+        along = (self.coefficients(tilts)[0] - 1) * (tilts**2).sum(axis=1)
+        size = max(float(np.abs(along).mean()), 1e-300)
+        return float(along.std()) / size / float(np.sqrt(len(tilts)))
+
     def _average(self, tilts: Array, along: Array, across: Array, mixed: Array) -> Array:
         """Average of along bb' + across I + mixed (bo' + ob')."""
         cross = np.outer(mixed @ tilts / len(tilts), self.offset)

@@ -110,11 +110,12 @@ class OneQuery:
         least = max(float(sizes.min()), 1e-6)
         knots = np.geomspace(least, float(sizes.max()) + 1e-5, _KNOTS)
         tail = (keys.dim - 1) / (keys.dim + 1)
-        rows = []
+        rows, counts = [], np.array([n])
         for size in knots:
-            cuts, shares = extrapolation(keys.dim, np.array([n]), float(size))
-            nodes = [keys.nodes(float(cut), np.array([n])) for cut in cuts]
-            rows.append(shares @ np.array([list(key_moments(k, n, tail).values()) for k in nodes]))
+            cuts, shares = extrapolation(keys.dim, counts, float(size))
+            nodes = [keys.nodes(float(cut), counts) for cut in cuts]
+            moments = [list(key_moments(k, counts, tail).values()) for k in nodes]
+            rows.append(shares @ np.array(moments)[..., 0])
         return OneQuery(CubicSpline(np.log(knots), np.array(rows)), least)
 
     def at(self, tilts: Array) -> Array:
@@ -130,7 +131,8 @@ class OneQuery:
     def energy(self, keys: SphereKeys, tilts: Array) -> float:
         """The average of E|Gamma_n|^4."""
         metric = keys.values.T @ keys.values
-        return squared_energy(tilts, self.at(tilts), metric, np.zeros(keys.dim))
+        moments = self.at(tilts)[..., None]
+        return float(squared_energy(tilts, moments, metric, np.zeros(keys.dim))[0])
 
 
 def _average(tilts: Array, along: Array, across: Array) -> Array:

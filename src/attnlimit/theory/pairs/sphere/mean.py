@@ -81,7 +81,7 @@ def _own_average(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64]) -> tupl
         rows = []
         for cut in cuts:
             output = keys.values @ tilt * keys.limit_height(float(cut)) / size
-            rows.append(single_moment(keys, tilt * cut / size, x, n) + output @ output)
+            rows.append(single_moment(keys, tilt * cut / size, x[None], n) + output @ output)
         found.append(shares @ np.array(rows))
     control = np.repeat(gains[:_OWN_QUERIES, None], len(n), axis=1)
     weight = np.full(_OWN_QUERIES, 1 / _OWN_QUERIES)
