@@ -59,12 +59,12 @@ def told(*given: object) -> list[float]:
 def sizes(folder: str) -> pd.DataFrame:
     """Core-seconds and megabytes of a budget at every context, by head."""
     rates = measure_rates(Job(Shape(1, 1, 1, 64, 1), SIZES[0], texts=1))
+    libraries = {place: told(folder, *place, FEW)[1] for place in HEADS}
     rows = []
     for tokens in SIZES:
         job = Job(Shape(1, 1, 1, 64, 1), tokens, texts=1)
         stage = next(one for one in job.stages() if "plan" in one.jobs)
         for layer, head in HEADS:
-            libraries = told(folder, layer, head, FEW)[1]
             seconds, peak = told(folder, layer, head, tokens)
             rows.append(
                 {
@@ -73,7 +73,7 @@ def sizes(folder: str) -> pd.DataFrame:
                     "head": head,
                     "core_seconds": seconds,
                     "predicted_core_seconds": Estimate(job, rates).seconds(stage),
-                    "megabytes": peak - libraries,
+                    "megabytes": peak - libraries[layer, head],
                     "predicted_megabytes": (job.read + stage.bytes) / 1e6,
                 }
             )
