@@ -17,7 +17,7 @@ from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce.temperatures import paper_head
 from kept import keep
 
-TOTAL = 1000 * int(sys.argv[1] if len(sys.argv) > 1 else 20)
+TOTAL = 1000 * int(sys.argv[1] if len(sys.argv) > 1 else 10)
 SIZES = np.array([50, 100, 200, 400])
 AT = 2  # the value is looked at for n = 200
 CASES = ((50, 5), (50, 30), (50, 80), (10, 2), (10, 6))
