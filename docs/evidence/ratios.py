@@ -57,9 +57,3 @@ def output_ratios(suite: Study) -> pd.DataFrame:
 def sparse_ratios(suite: Study) -> pd.DataFrame:
     """Solvers against research code and the clock."""
     return _ratios(suite)
-
-
-@table(BENCHMARKS + "scale")
-def scale_ratios(suite: Study) -> pd.DataFrame:
-    """Workers against one process, and what they hold."""
-    return _ratios(suite)
