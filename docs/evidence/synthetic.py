@@ -27,7 +27,7 @@ def _rates(run: Run) -> pd.DataFrame:
     )
 
 
-@table("gaussian", says="against measured")
+@table("gaussian --paper", says="against measured")
 def gaussian_rates(run: Run) -> pd.DataFrame:
     """Rates over n for Gaussian tokens."""
     return _rates(run)
