@@ -41,9 +41,7 @@ def follow(model, plan, prompt, tokens, few):
     """Dense text, then the thinned model forced along it, then the thinned model by itself."""
     dense = generate(model, prompt, tokens)
     with torch.no_grad(), spend(model, plan) as spent:
-        peak = Peak()
         start = model(prompt, use_cache=True, logits_to_keep=1)
-        extra = peak.megabytes()
         rest = model(dense[:, prompt.shape[1] : -1], past_key_values=start.past_key_values)
         own = torch.cat([start.logits, rest.logits], dim=1)
     with torch.no_grad():
@@ -62,8 +60,6 @@ def follow(model, plan, prompt, tokens, few):
         "dense_text_for": int(same.int().cumprod(0).sum()),
         "same_again": torch.equal(*free),
         "dense_with_all_keys": torch.equal(whole, dense),
-        "prompt_megabytes": extra,
-        "scores_megabytes": model.config.num_attention_heads * prompt.shape[1] ** 2 * 4 / 1e6,
     }
 
 
@@ -87,22 +83,6 @@ def generate(model, prompt, tokens, samplers=None, seed=0, mask=None):
         return model.generate(prompt, **options)
     with spend(model, samplers, seed=seed):
         return model.generate(prompt, **options)
-
-
-class Peak:
-    """How much memory was needed since, beyond what was there."""
-
-    def __init__(self) -> None:
-        with open("/proc/self/clear_refs", "w") as control:
-            control.write("5")  # forget the peak so far
-        self.before = self._read("VmRSS")
-
-    def megabytes(self) -> float:
-        return self._read("VmHWM") - self.before
-
-    def _read(self, name: str) -> float:
-        with open("/proc/self/status") as status:
-            return next(int(line.split()[1]) for line in status if line.startswith(name)) / 1e3
 
 
 def ids(loaded, title, tokens):
