@@ -13,9 +13,7 @@ from attnlimit.theory.law.quadrature import (
     Sweep,
     alpha_grid,
     check_weights,
-    edge_weights,
     meeting,
-    times_between,
 )
 
 
@@ -29,14 +27,6 @@ def test_keys_that_are_all_alike_share_evenly(precision, close, n):
     twice = sweep.meeting(n, 2) @ sweep.moment(1, np.ones(1)) ** 2
     np.testing.assert_allclose(once, 1, atol=close)
     np.testing.assert_allclose(twice, 1 - 1 / n, atol=close)
-
-
-def test_the_geometric_edge_finishes_a_linear_integrand():
-    """int e^{-t} dt = 1, from few nodes near t = 0."""
-    step = 0.5
-    times = times_between(12.0, -5.0, step)
-    total = step * (times * np.exp(-times)) @ edge_weights(len(times), step)
-    np.testing.assert_allclose(total, 1, atol=1e-8)
 
 
 def test_arrays_and_tensors_have_one_rule():

@@ -23,19 +23,14 @@ from torch import Tensor
 
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.theory.law.quadrature import (
-    check_weights,
-    edge_weights,
-    lowest_alpha,
-    times_between,
-)
+from attnlimit.theory.law.quadrature import check_weights, lowest_alpha, times_between
 from attnlimit.theory.law.sampled import SamplerLaw, by_blocks, checked, squared_distance
+from attnlimit.theory.law.start import START, STEP, start_weights
 from attnlimit.theory.limit import check_match
 from attnlimit.tokens import Tokens
 
-STEP = 0.5
 TOLERANCE = 1e-4
-_MARGIN = 9.5
+_MARGIN = 11.0  # log of how far above its mean a denominator may come, over START
 _DEPTH = 30.0
 
 
@@ -169,24 +164,26 @@ def thinned(
         lost = torch.log1p(torch.expm1(-w).mul_(keep).clamp_min_(-1 + 1e-16)).sum(-1)
         return float(lost.max()) < -_DEPTH or float(w.min()) > _DEPTH
 
-    times = times_between(_MARGIN, lowest_alpha(negligible, 0.0), STEP)
-    edges = edge_weights(len(times), STEP)
+    largest = float(cost.sum(-1).max())  # denominator: all keys kept
+    late = min(math.log(largest / START), _MARGIN)
+    times = times_between(late, lowest_alpha(negligible, 0.0), STEP)
+    steps = [STEP * start_weights(len(times), power) for power in (1, 2)]
     sure = keep == 1
     found: tuple[Tensor, ...] = ()
-    for t, edge in zip(times.tolist(), edges.tolist(), strict=True):
+    for t, once, twice in zip(times.tolist(), *(each.tolist() for each in steps), strict=True):
         w = cost * t
         if marks is None:
             gone = torch.expm1(-w).mul_(keep)  # p (e^-w - 1)
-            chance = STEP * torch.exp(torch.log1p(gone).sum(-1))
+            chance = torch.exp(torch.log1p(gone).sum(-1))
             alive, factor = gone + keep, 1 + gone
         else:
             alive = keep * torch.exp(-w) * marks  # p z e^-w
             factor = (1 - keep) + alive
-            chance = STEP * torch.prod(factor, -1)  # where it underflows, nothing is left
+            chance = torch.prod(factor, -1)  # where it underflows, nothing is left
         first = (alive / factor).masked_fill_(sure, 1.0).mul_(w)
         second = first * w
         pull, inner = moments(first, second - first * first)
-        linear = edge * chance
-        parts = chance * inner, linear * pull, chance * second.sum(-1), linear * first.sum(-1)
+        linear, square = once * chance, twice * chance
+        parts = square * inner, linear * pull, square * second.sum(-1), linear * first.sum(-1)
         found = tuple(map(torch.add, found, parts)) if found else parts
     return Sums(*found)

@@ -120,16 +120,6 @@ def times_between(high: float, low: float, step: float) -> Array:
     return np.exp(-np.arange(high, low - step, -step))
 
 
-def edge_weights(nodes: int, step: float) -> Array:
-    """Weights of the nodes for an integrand that is linear in t before the first of them.
-
-    It goes on there as a geometric series.
-    """
-    weights = np.ones(nodes)
-    weights[0] += 1 / np.expm1(step)
-    return weights
-
-
 def key_weights(gap: Array) -> Array:
     """w = e^{gap} for scores less alpha."""
     return np.exp(np.minimum(gap, CAP))
