@@ -3,8 +3,8 @@ From an average to the nearest key
 ==================================
 
 As scores sharpen, a query stops averaging over its keys, hears the nearest few, then one. On the
-sphere this happens around β* ~ n^{2/(d-1)}, by a law that few dimensions follow from a hundred keys
-on. In fifty dimensions the nearest of n keys is far, and the exact law is another at every n.
+sphere this happens around β* ~ n^{2/(d-1)}. In three dimensions a hundred keys follow the limit
+law. In fifty the nearest of n keys is far, and the exact law is not near its limit.
 """
 
 import matplotlib.pyplot as plt

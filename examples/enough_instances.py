@@ -3,7 +3,7 @@ How many instances of a bag are enough?
 =======================================
 
 Bags of 30 digits with one nine in positive ones. If only some instances are read, how many
-decisions change? A random subset must hold nearly the whole bag; keeping by weight needs a few.
+decisions change? At the same size, keeping by weight changes far fewer than a random subset.
 """
 
 import matplotlib.pyplot as plt

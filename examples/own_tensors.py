@@ -1,6 +1,6 @@
 """
-Queries, keys and values of one's own
-=====================================
+Your own queries, keys and values
+=================================
 
 Plan the budgets of attention that no library here has heard of. A plain PyTorch module hands out
 its queries, keys and values; `from_arrays` takes them, and all that works on a captured model

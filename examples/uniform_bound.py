@@ -2,8 +2,8 @@
 The worst query of a ball
 =========================
 
-All queries at once: the proved bound on the largest error over a ball, the constant that it
-cannot beat, and the largest error of 20 draws over 500 queries of the rim.
+All queries at once: the proved bound on the largest error over a ball, the constant of one query
+for large n, and the largest error of 20 draws over 500 queries of the rim.
 """
 
 import matplotlib.pyplot as plt

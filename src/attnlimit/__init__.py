@@ -1,4 +1,4 @@
-"""How many tokens are enough for attention: predicted exactly, measured honestly.
+"""How many tokens are enough for attention: predicted, then measured.
 
 Public names are written once, in `__init__.pyi`, and load when first used.
 """

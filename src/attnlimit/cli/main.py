@@ -87,7 +87,7 @@ def build() -> typer.Typer:
             bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
         ] = False,
     ) -> None:
-        """How many tokens are enough for attention: predicted exactly, measured honestly."""
+        """How many tokens are enough for attention: predicted, then measured."""
 
     for name, (_, line) in COMMANDS.items():
         app.command(name, help=line)(lambda: None)
