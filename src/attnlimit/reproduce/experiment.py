@@ -22,7 +22,8 @@ class Experiment(ABC):
 
     A file has one subclass and ends with ``EXPERIMENT = ItsClass()``. It must give `name` (what the
     user types), `title` (one line), `config`, `shards`, `compute` and `figure`; the rest has
-    defaults. Rows that have the columns `predicted`, `measured` and `stderr` are compared by them.
+    defaults. Rows that have the columns `predicted`, `measured` and `stderr` are compared by them,
+    and by `prediction_error` and `skewness` where they state those (`reproduce/compare.py`).
     """
 
     name: str
