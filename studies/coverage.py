@@ -4,8 +4,7 @@ The truth is the average of all seeds, and its own error is taken off. A statist
 of its curve, an experiment Student's for its draws about what it measures, bent where its rows
 state a skewness. A share is over all points of a row; its error is from the scatter between seeds.
 
-    python studies/coverage.py statistics     # a part: statistics, many, captured, synthetic,
-                                              # sparse, models, outputs; some minutes each
+    python studies/coverage.py statistics     # a part, one of PARTS: some minutes of one core
     python studies/coverage.py synthetic 50   # fewer seeds
 """
 
@@ -29,7 +28,7 @@ from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce import Result, run
 from attnlimit.reproduce.compare import ROUNDING, SKEWNESS
 from attnlimit.reproduce.temperatures import paper_head
-from covered import MODELS, OUTPUTS, SPARSE, SYNTHETIC, Counted, N
+from covered import MODELS, OUTPUTS, SEPARABLE, SYNTHETIC, TESTED, TRAINED, Counted, N
 from kept import keep
 
 DRAWS = 50
@@ -175,9 +174,7 @@ def result_of(name: str, settings: str, seed: int) -> Result:
 def found(name: str, counts: Counted, seed: int) -> pd.DataFrame:
     """Rows of one run, without those that measure the same again."""
     result = result_of(name, json.dumps(counts.settings), seed)
-    rows = result.weighed
-    if name == "sparse-capacity":  # fractions of draws are its rows, the capacity is their outcome
-        rows = result.experiment.compared(result.config, rows)
+    rows = getattr(result, counts.rows)
     return rows.drop_duplicates(["horizon", "n"]) if name == "clt" else rows
 
 
@@ -200,11 +197,17 @@ PARTS: dict[str, Callable[[int], Rows]] = {
     "many": many,
     "captured": captured,
     "synthetic": partial(experiments, SYNTHETIC),
-    "sparse": partial(experiments, SPARSE),
+    "trained": partial(experiments, TRAINED),
+    "tested": partial(experiments, TESTED),
+    "separable": partial(experiments, SEPARABLE),
     "models": partial(experiments, MODELS),
     "outputs": partial(experiments, OUTPUTS),
 }
 
 if __name__ == "__main__":
     part, *given = sys.argv[1:]
-    keep(pd.DataFrame(PARTS[part](int(given[0]) if given else 200)))
+    rows = []
+    for row in PARTS[part](int(given[0]) if given else 200):
+        print(row, flush=True)  # a part that stops has said what it found
+        rows.append(row)
+    keep(pd.DataFrame(rows))

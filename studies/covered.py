@@ -44,6 +44,8 @@ class Counted:
     """The column that says what is measured."""
     measured: str = "measured"
     stderr: str = "stderr"
+    rows: str = "weighed"
+    """Which of a result's tables has them."""
 
 
 SYNTHETIC = {
@@ -99,7 +101,7 @@ SYNTHETIC = {
         measured="sup",
     ),
 }
-SPARSE = {
+TRAINED = {
     "sparse-curves": Counted(
         {"dim": 30, "replicates": 8, "alphas": [1.0, 3.0], "lines": 0},
         sharing(points=2),
@@ -113,6 +115,48 @@ SPARSE = {
         predicted={"sparse.alignment": ["query_alignment"]},
         by="quantity",
     ),
+    "sparse-phase": Counted(
+        {"strengths": [2.0], "alphas": [2.0], "checked": [[4.0, 2.0]], "dim": 30, "replicates": 8},
+        sharing(points=1),
+        8,
+        {"sparse.phase": ["best_split", "readout"]},
+    ),
+}
+TESTED = {
+    "sparse-check": Counted(
+        {
+            "settings": [SETTINGS[k] for k in (1, 3, 6, 10, 13)],
+            "dims": [20, 40],
+            "replicates": [8, 8],
+        },
+        8,
+        predicted={"sparse.check": ["readout"]},
+        by="quantity",
+    ),
+    "sparse-length": Counted(
+        {"sharpnesses": [0.0, 2.0], "lengths": [10, 20], "dim": 40, "replicates": 8},
+        8,
+        predicted={"sparse.length": ["readout", "transfer_error", "oracle_error"]},
+    ),
+    "sparse-oracle": Counted(
+        {"strengths": [1.0, 3.0], "draws": 1000},
+        1000,
+        predicted={
+            "sparse.oracle": ["bayes_error", "oracle_error"],
+            "sparse.known_signal": ["oracle_error"],
+        },
+        by="quantity",
+    ),
+    "sparse-separation": Counted(
+        {"lengths": [16], "draws": 1000},
+        1000,
+        predicted={
+            "sparse.separation": ["strength_needed"],
+            "sparse.known_signal": ["oracle_error"],
+        },
+    ),
+}
+SEPARABLE = {
     "sparse-capacity": Counted(
         {
             "strengths": [2.0],
@@ -123,38 +167,9 @@ SPARSE = {
         1000,
         12,
         {"sparse.capacity": ["capacity"]},
-    ),
-    "sparse-oracle": Counted(
-        {"strengths": [1.0, 3.0], "draws": 1000},
-        1000,
-        predicted={"sparse.oracle": ["bayes_error", "oracle_error"]},
-        by="quantity",
-    ),
-    "sparse-separation": Counted(
-        {"lengths": [16], "draws": 1000},
-        1000,
-        predicted={"sparse.separation": ["strength_needed"]},
-    ),
-    "sparse-phase": Counted(
-        {"strengths": [2.0], "alphas": [2.0], "checked": [[4.0, 2.0]], "dim": 30, "replicates": 8},
-        sharing(points=1),
-        8,
-        {"sparse.phase": ["best_split", "readout"]},
-    ),
-    "sparse-length": Counted(
-        {"sharpnesses": [0.0, 2.0], "lengths": [10, 20], "dim": 40, "replicates": 8},
-        8,
-        predicted={"sparse.length": ["readout", "transfer_error", "oracle_error"]},
-    ),
-    "sparse-check": Counted(
-        {
-            "settings": [SETTINGS[k] for k in (1, 3, 6, 10, 13)],
-            "dims": [20, 40],
-            "replicates": [8, 8],
-        },
-        8,
-        predicted={"sparse.check": ["readout"]},
-        by="quantity",
+        measured="alpha_star measured",
+        stderr="alpha_star stderr",
+        rows="table",
     ),
 }
 MODELS = {
