@@ -11,13 +11,14 @@ from attnlimit.models.heads.curves import predict_capture
 from attnlimit.models.heads.draws import replicate_errors
 from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import OWN, agreement
+from attnlimit.reproduce.compare import OWN, SKEWNESS, agreement
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.estimates import rate
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.panels import LINEAR, marks, panel, points
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.samplers import Iid
+from attnlimit.skewed import skewness
 
 MEASURED = ["mean_norm", "covariance_norm", "mean"]
 
@@ -48,10 +49,11 @@ class Bert(EveryHead):
         for size, predicted, own, child in known:
             errors = replicate_errors(head, MEASURED, Iid(size), draws, child)
             for name, values in errors.items():
-                stderr = values.std(ddof=1) / len(values) ** 0.5
+                root = len(values) ** 0.5
+                drawn = values.mean(), values.std(ddof=1) / root, float(skewness(values)) / root
                 said = (predicted, own) if name == "mean" else (np.nan, np.nan)
-                rows.append((name, size, *said, values.mean(), stderr))
-        columns = ["statistic", "n", "predicted", OWN, "measured", "stderr"]
+                rows.append((name, size, *said, *drawn))
+        columns = ["statistic", "n", "predicted", OWN, "measured", "stderr", SKEWNESS]
         frame = pd.DataFrame(rows, columns=columns)
         summed = found.horizons(convention="summed")[head.layer, head.head]
         return frame.assign(replicates=draws, summed_horizon=summed)
