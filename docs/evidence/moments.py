@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from evidence.blocks import table
-from evidence.cells import number, numbers, once, pairs, power
+from evidence.cells import measured, number, numbers, once, pairs, power, setting
 from evidence.studies import Study
 
 
@@ -46,3 +46,22 @@ def mean_on_small_spheres(study: Study) -> pd.DataFrame:
     predicted = pairs(rows, "predicted", "prediction_error")
     by = {"d": once(rows["dim"]), **_by_scale(rows)}
     return pd.DataFrame({**by, "measured": pairs(rows), "predicted": predicted})
+
+
+@table("python studies/captured_covariance.py", says="against measured")
+def covariance_of_heads(study: Study) -> pd.DataFrame:
+    """Predicted over measured squared errors of the covariance, with the errors of both."""
+    rows = study.table
+    ratio = rows["predicted"] / rows["measured"]
+    share = ratio * rows["stderr"] / rows["measured"]
+    return pd.DataFrame(
+        {
+            "layer, head": once(rows["layer"].map(setting) + ", " + rows["head"].map(setting)),
+            "n": rows["n"],
+            "predicted / measured, ± stated error": [
+                measured(*both)
+                for both in zip(ratio, rows["prediction_error"] / rows["measured"], strict=True)
+            ],
+            "± of the draws": numbers(share, 1),
+        }
+    )
