@@ -9,7 +9,7 @@ import pandas as pd
 import attnlimit as al
 from kept import keep
 
-TOKENS, PROBES, DRAWS = 400, 3, 2
+TOKENS, PROBES, DRAWS = 400, 3, 6
 CHOSEN_BY = {  # (c, proxy, floor)
     "the scores": (48, None, 0.0),
     "4-bit keys": (48, "4bit", 0.1),

@@ -9,7 +9,7 @@ from evidence.cells import article, measured, number, numbers, once, pairs, powe
 from evidence.runs import Run
 
 OUTPUT_ERROR = "output-error --paper"
-HELD_OUT = "held-out --set tokens=512"
+HELD_OUT = "held-out --paper"
 
 
 def _output_errors(run: Run, model: str) -> pd.DataFrame:
