@@ -44,6 +44,16 @@ def test_words_in_a_line_do_not_begin_it():  # there a comment would be a block 
     assert not begun
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_no_table_of_numbers_is_typed_by_hand(page):
+    """Beside marked blocks a table may have one decimal number: a setting, not what was found."""
+    text = re.sub(r"```.*?```", "", BLOCK.sub("", page.read_text()), flags=re.S)
+    tables = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    decimal = r"(?<![\w.])\d+\.\d+(?![\w.])"
+    tables = [re.sub(r"`.*?`", "", one) for one in tables]
+    assert [one for one in tables if len(re.findall(decimal, one)) > 1] == []
+
+
 @pytest.mark.parametrize("place", BLOCKS, ids=lambda place: place[1]["name"])
 def test_a_block_is_a_table_with_its_source_or_words(place):
     _, block = place
