@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.reproduce.compare import COMPARED, OWN, SKEWNESS, shared_scatter
+from attnlimit.reproduce.compare import COMPARED, OWN, ROUNDING, SKEWNESS, shared_scatter
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.rows import groups
 from attnlimit.sparse import SparseTask
@@ -53,15 +53,17 @@ def at_size(rows: pd.DataFrame, dim: int, draws: int) -> pd.DataFrame:
     What they miss is of the order of 1/d, `FINITE` times that of an error's p (1 - p) or of a
     loss; that size is a fit, cautious for a query that is given and too small for one that took
     its steps on few bags (studies/finite_dimension.py). Measurements of a kind share what their
-    draws show of their scatter.
+    draws show of their scatter. A share of bags that no draw could show is none.
     """
     kinds = [name for name in ("quantity", "model") if name in rows]
     spread = pd.concat(
         shared_scatter(part["measured"], part["stderr"], draws) for _, part in rows.groupby(kinds)
     )
-    value = rows["predicted"]
-    missed = np.where(rows["quantity"].str.endswith("error"), value * (1 - value), value)
-    return rows.assign(**{"stderr": spread, OWN: FINITE * missed / dim if dim else 0.0})
+    share = rows["quantity"].str.endswith("error")
+    value = rows["predicted"].mask(share & (rows["predicted"] < ROUNDING), 0.0)
+    missed = np.where(share, value * (1 - value), value)
+    own = FINITE * missed / dim if dim else 0.0
+    return rows.assign(**{"predicted": value, "stderr": spread, OWN: own})
 
 
 def side_by_side(curves: pd.DataFrame, *keys: str) -> pd.DataFrame:
