@@ -30,7 +30,7 @@ def readouts_checked(run: Run) -> pd.DataFrame:
     )
 
 
-@table("sparse-curves", says="^test_error|^Predictions")
+@table("sparse-curves --paper", says="^test_error|^Predictions")
 def learning_curves(run: Run) -> pd.DataFrame:
     """Test error against the number of bags."""
     rows = run.table.set_index(["model", "alpha"])
