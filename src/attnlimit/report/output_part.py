@@ -16,7 +16,7 @@ SCHEMES = {
     "top-p": "top-p: heaviest keys up to a share of the weight",
     "top-k": "top-k: the best keys alone",
     "sinks + recent": "first 4 keys + the nearest",
-    "yardstick": "limit: no independent choice does better",
+    "yardstick": "limit to first order of independent choices",
 }
 """Every way to choose keys, by its name in the tables, as people read it."""
 

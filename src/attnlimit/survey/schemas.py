@@ -74,7 +74,7 @@ SCHEMAS: dict[str, pa.Schema] = {
         | {"sampler": TEXT, "kv_head": WHOLE}
         | dict.fromkeys(("target", "keys", "contribution", "sensitivity", "kv_keys"), REAL),
         # The output's error against the keys read, "predicted" and "measured", by scheme; the
-        # scheme "yardstick" is what no independent choice of keys can go below.
+        # scheme "yardstick" is the first-order limit of independent choices of keys.
         "output": {"law": TEXT, "scheme": TEXT, "sampler": TEXT, "trusted": TRUTH}
         | dict.fromkeys(("keys", "visible", "error", "stderr"), REAL),
         # Why there is nothing on the output, if there is not.

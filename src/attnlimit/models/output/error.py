@@ -101,7 +101,7 @@ class OutputError(Result, Pictured):
             f"{self.sampler}: {WORDS[self.measure]} {self.value:.3g}{error}{UNITS[self.measure]} "
             f"predicted, reading {self.mean_keys:.1f} of {self.mean_visible:.1f} keys",
             f"  variance {self.variance:.3g}, bias {self.bias:.3g}; {self.probes} probes",
-            f"  no independent sampler of as many keys has less than {self.yardstick:.2g}",
+            f"  to first order as many keys, kept one by one, err by {self.yardstick:.2g} at least",
         ]
         return "\n".join(lines + ([f"  not to be trusted: {self.doubt}"] if self.doubt else []))
 
