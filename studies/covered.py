@@ -92,7 +92,7 @@ SYNTHETIC = {
         {"cases": [[3, [0.3, 3.0]]], "n": [20, 50], "far": [1000], "replicates": 60, "block": 60},
         60,
         predicted={"critical_temperature": ["sphere_regimes", "_predicted"]},
-        by="quantity",
+        by="statistic",
     ),
     "uniform": Counted(
         {"cases": [["gaussian", 2, [0.5]]], "n": [100], "replicates": 12, "block": 12},
