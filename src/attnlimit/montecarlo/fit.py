@@ -19,6 +19,8 @@ MIN_POINTS = 4
 MIN_REPLICATES = 4
 BOOTSTRAP = 4000
 HEAVY_SHARE = 0.25
+BENT = 1e-4
+"""Chance of a straight line below which a curve is taken to bend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +106,8 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
 
     Weights are the inverse variances, smoothed to a power of n; the standard error, the interval
     and the goodness of fit use the joint covariance of the points, which share their draws.
-    Theory's curves, without standard errors, are fitted with equal weights.
+    Theory's curves, without standard errors, are fitted with equal weights, and so are curves that
+    bend: their slope depends on the weights, whose noise no standard error has.
 
     Parameters
     ----------
@@ -139,20 +142,20 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
     log_n = np.log(curve.n.astype(np.float64))
     log_root = half * np.log(curve.value)
     log_covariance = half**2 * covariance / np.outer(curve.value, curve.value)
-    weights = _weights(log_n, np.diag(log_covariance)) if measured else np.ones(points)
     design = np.stack([np.ones(points), -log_n], axis=1)
-    solve = np.linalg.solve(design.T @ (weights[:, None] * design), design.T * weights)
-    beta = float(solve[1] @ log_root)
-    residual = log_root - design @ (solve @ log_root)
-    stderr = float(np.sqrt(solve[1] @ log_covariance @ solve[1]))
-    chi_square, freedom = _goodness(residual, log_covariance, solve, design, measured)
+    weights = _weights(log_n, np.diag(log_covariance)) if measured else np.ones(points)
+    solve = _solution(design, weights)
+    chi_square, freedom = _goodness(log_root, log_covariance, solve, design, measured)
+    p_value = float(chi2.sf(chi_square, freedom)) if freedom else 1.0
+    if p_value < BENT:
+        solve = _solution(design, np.ones(points))
     return RateFit(
         statistic=curve.statistic,
-        beta=beta,
-        stderr=stderr,
+        beta=float(solve[1] @ log_root),
+        stderr=float(np.sqrt(solve[1] @ log_covariance @ solve[1])),
         chi_square=chi_square,
         freedom=freedom,
-        p_value=float(chi2.sf(chi_square, freedom)) if freedom else 1.0,
+        p_value=p_value,
         predicted=_predicted(predicted, curve, solve[1]),
         heavy_tailed=share is not None and bool((share > HEAVY_SHARE).any()),
         n_range=(int(curve.n[0]), int(curve.n[-1])),
@@ -160,23 +163,25 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
     )
 
 
-def _weights(log_n: Array, variances: Array) -> Array:
-    """Inverse variances, smoothed to a power of n.
+def _solution(design: Array, weights: Array) -> Array:
+    """Rows that make the intercept and the rate of the points, by weighted least squares."""
+    return np.asarray(np.linalg.solve(design.T @ (weights[:, None] * design), design.T * weights))
 
-    On a curve that bends, the slope depends on the weights: the noise of each of them would be in
-    the slope, and not in its standard error.
-    """
+
+def _weights(log_n: Array, variances: Array) -> Array:
+    """Inverse variances, smoothed to a power of n: each by itself is known badly."""
     smooth = np.polyfit(log_n - log_n.mean(), np.log(variances), 1)
     return np.asarray(np.exp(-np.polyval(smooth, log_n - log_n.mean())))
 
 
 def _goodness(
-    residual: Array, covariance: Array, solve: Array, design: Array, measured: bool
+    points: Array, covariance: Array, solve: Array, design: Array, measured: bool
 ) -> tuple[float, int]:
     """Chi-square of the residuals under their own covariance, and its degrees of freedom."""
     if not measured:
         return 0.0, 0
-    projection = np.eye(len(residual)) - design @ solve
+    projection = np.eye(len(points)) - design @ solve
+    residual = projection @ points
     values, vectors = np.linalg.eigh(projection @ covariance @ projection.T)
     kept = values > 1e-9 * values.max()
     chi_square = ((residual @ vectors)[kept] ** 2 / values[kept]).sum()
