@@ -205,7 +205,9 @@ PARTS: dict[str, Callable[[int], Rows]] = {
 }
 
 if __name__ == "__main__":
-    part, *given = sys.argv[1:]
+    part, *given = sys.argv[1:] or [""]
+    if part not in PARTS:
+        sys.exit(f"There is no part {part!r}; there are {', '.join(PARTS)}.")
     rows = []
     for row in PARTS[part](int(given[0]) if given else 200):
         print(row, flush=True)  # a part that stops has said what it found

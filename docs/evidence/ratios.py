@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evidence.blocks import table
+from evidence.blocks import MAKERS, Maker
 from evidence.cells import numbers
 from evidence.studies import BENCHMARKS, Study
 
@@ -23,37 +23,5 @@ def _ratios(suite: Study) -> pd.DataFrame:
     )
 
 
-@table(BENCHMARKS + "startup")
-def startup_ratios(suite: Study) -> pd.DataFrame:
-    """How soon it starts."""
-    return _ratios(suite)
-
-
-@table(BENCHMARKS + "theory")
-def theory_ratios(suite: Study) -> pd.DataFrame:
-    """Exact laws against draws."""
-    return _ratios(suite)
-
-
-@table(BENCHMARKS + "montecarlo")
-def montecarlo_ratios(suite: Study) -> pd.DataFrame:
-    """The engine against fused attention and a plain loop."""
-    return _ratios(suite)
-
-
-@table(BENCHMARKS + "models")
-def models_ratios(suite: Study) -> pd.DataFrame:
-    """Curves of all heads against forward passes and draws."""
-    return _ratios(suite)
-
-
-@table(BENCHMARKS + "output")
-def output_ratios(suite: Study) -> pd.DataFrame:
-    """Plans against passes of the model."""
-    return _ratios(suite)
-
-
-@table(BENCHMARKS + "sparse")
-def sparse_ratios(suite: Study) -> pd.DataFrame:
-    """Solvers against research code and the clock."""
-    return _ratios(suite)
+for _suite in ("startup", "theory", "montecarlo", "models", "output", "sparse"):
+    MAKERS[f"{_suite}-ratios"] = Maker("table", _ratios, (BENCHMARKS + _suite,))

@@ -3,7 +3,7 @@
 To first order in the scores Gamma_n(z) is the keys' mean plus W b(z), W the covariance of the n
 whitened keys, so that m_n - m = ybar + W B'ybar + (W - I) offset, with ybar and W independent: its
 square is a polynomial of 1/n. What strength adds for n to infinity is known in closed form
-(`theory/moments.py`); what strength and finite n do together is left out, and bounded.
+(`theory/moments.py`); what strength and finite n do together is left out, and its size stated.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from attnlimit.theory.moments import WhitenedHead, gaussian_mean_covariance
 from attnlimit.theory.pairs.error import MeanError
 
 _WEAK = 0.1  # largest square of a singular value of B; from 0.3 on the order 1/n^2 is infinite
-_TAKEN = 20.0  # n times the part of what strength adds that finite n may take away again
+# n times the part of what strength adds that finite n may take away again; chosen from draws.
+_TAKEN = 20.0
 
 
 def weak_mean_error(white: WhitenedHead, n: NDArray[np.int64]) -> MeanError | None:
-    """The error for each n, a bound of what is left out as its own; nothing far from weak."""
+    """The error for each n, the size of what is left out as its own; nothing far from weak."""
     B, S, metric, offset = white.B, white.tilt_cov, white.metric, white.offset
     norm = float(np.linalg.norm(B, 2))
     if norm**2 > _WEAK:
