@@ -1,17 +1,16 @@
 """Which numbers do the pages show? Those of finished runs: every marked block is made anew.
 
-python docs/make_evidence.py RUNS ...              # folders that hold run folders and studies
-python docs/make_evidence.py --commands RUNS ...   # what has to be run beside them for all blocks
+Folders that hold run folders and studies are read; blocks whose run is in none of them stay.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 from importlib import import_module
 from pathlib import Path
 
 from evidence.blocks import EVERY, MAKERS, rewritten
-from evidence.runs import Runs, found_runs, typed
+from evidence.runs import Runs, found_runs, largest, typed
 
 from attnlimit.reproduce.registry import EXPERIMENTS
 
@@ -28,10 +27,10 @@ def pages() -> list[Path]:
 
 
 def commands(runs: Runs) -> list[str]:
-    """Return what has to be run beside `runs`: every experiment, and what tables ask for."""
+    """Return what has to be run beside `runs`: what tables ask for, and all other experiments."""
     asked = [one for maker in MAKERS.values() for one in maker.commands if one != EVERY]
     named = {one.split()[0] for one in asked}
-    wanted = {*asked, *(name for name in EXPERIMENTS if name not in named)}
+    wanted = {*asked, *(largest(name) for name in EXPERIMENTS if name not in named)}
     return [typed(one) for one in sorted(wanted - {*runs})]
 
 
@@ -48,9 +47,12 @@ def main(runs: Runs) -> None:
 
 
 if __name__ == "__main__":
-    given = [one for one in sys.argv[1:] if one != "--commands"]
-    found = found_runs([Path(root) for root in given])
-    if "--commands" in sys.argv:
+    asked = argparse.ArgumentParser(prog="python docs/make_evidence.py", description=__doc__)
+    asked.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="A folder of runs.")
+    asked.add_argument("--commands", action="store_true", help="Print what is still to be run.")
+    given = asked.parse_args()
+    found = found_runs(given.runs)
+    if given.commands:
         print(*commands(found), sep="\n")
     else:
         main(found)

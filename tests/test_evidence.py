@@ -20,7 +20,7 @@ from evidence.runs import found_runs, typed  # noqa: E402
 from evidence.studies import COMMANDS, Study  # noqa: E402
 from make_evidence import commands, pages  # noqa: E402
 
-from benchmarks.__main__ import write  # noqa: E402
+from benchmarks.__main__ import SUITES, write  # noqa: E402
 from benchmarks.row import Row  # noqa: E402
 
 BLOCKS = [(page, block) for page in pages() for block in BLOCK.finditer(page.read_text())]
@@ -33,6 +33,10 @@ def test_blocks_and_functions_belong_together():
     assert all(MAKERS[block["name"]].kind == block["kind"] for _, block in BLOCKS)
     marks = sum(page.read_text().count("<!-- end -->") for page in pages())
     assert marks == len(BLOCKS)
+
+
+def test_every_suite_of_the_benchmarks_has_its_table():
+    assert [suite for suite in SUITES if f"{suite}-ratios" not in MAKERS] == []
 
 
 def test_words_in_a_line_do_not_begin_it():  # there a comment would be a block of HTML
@@ -176,7 +180,7 @@ def test_lines_of_experiments_without_a_run_stay(tmp_path):
     assert "| Older | `attnlimit reproduce gaussian --paper` | 0.1 | 7 |" in made
     assert "clt --seed 7" not in made  # there is another run of it, and no table asks for this one
     assert f"| `attnlimit reproduce {ASKED}` |" in made
-    assert "| `attnlimit reproduce sphere` | no run yet |" in made
+    assert "| `attnlimit reproduce sphere --paper` | no run yet |" in made
     assert rewritten(made, found_runs([tmp_path]))[0] == made
 
 

@@ -9,6 +9,8 @@ from evidence.blocks import table, value
 from evidence.cells import interval, measured, number, once, pairs
 from evidence.runs import Run
 
+DOCUMENTS = "sparse-documents --paper"
+
 
 def _forecasts(rows: pd.DataFrame) -> list[str]:
     return [interval(*one) for one in rows[["predicted", "low", "high"]].to_numpy(float)]
@@ -127,7 +129,7 @@ def real_bags_other_cuts(*runs: Run) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@table("sparse-documents")
+@table(DOCUMENTS)
 def document_bags(run: Run) -> pd.DataFrame:
     """Bags of sentences, tested on new sentences and on articles never seen."""
     rows = run.curves[run.curves["bags"].isin([50, 200, 1600])]
@@ -144,19 +146,19 @@ def document_bags(run: Run) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-@value("sparse-documents")
+@value(DOCUMENTS)
 def same_articles_inside(run: Run) -> str:
     """How many errors are inside their intervals on new sentences of the same articles."""
     return _inside(run.curves[run.curves["test"] == "unseen sentences"])
 
 
-@value("sparse-documents")
+@value(DOCUMENTS)
 def other_articles_inside(run: Run) -> str:
     """How many errors are inside their intervals with articles never seen."""
     return _inside(run.curves[run.curves["test"] == "unseen articles"])
 
 
-@value("sparse-documents")
+@value(DOCUMENTS)
 def other_articles_ratio(run: Run) -> str:
     """How far beyond the middle of its forecast an error is with articles never seen, at worst."""
     rows = run.curves[run.curves["test"] == "unseen articles"]

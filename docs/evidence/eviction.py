@@ -75,14 +75,16 @@ def cut_predicted(run: Run) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-@table("needle", says="^Predicted")
+@table("needle --paper", says="^Where|^Predicted|^Beyond")
 def needles_found(run: Run) -> pd.DataFrame:
     """What is found on fewer keys."""
     rows = run.table
+    trusted = {"trusted": [percent(one, 0) for one in rows["trusted"]]} if "trusted" in rows else {}
     return rows.assign(
         **{
             "chance of a token": numbers(rows["chance of a token"], 2),
             "KL, predicted": [number(one) or "–" for one in rows["KL, predicted"]],
             "KL, measured": [restated(one) or "–" for one in rows["KL, measured"]],
+            **trusted,
         }
     )

@@ -9,7 +9,7 @@ from evidence.cells import number, numbers, once, percent
 from evidence.runs import Run
 
 
-@table("heads", says="against measured")
+@table("heads --paper", says="against measured|^Beyond")
 def all_heads(run: Run) -> pd.DataFrame:
     """Predicted against measured over the 72 heads of MiniLM."""
     rows = run.table
@@ -30,7 +30,7 @@ def all_heads(run: Run) -> pd.DataFrame:
     return shown
 
 
-@table("bert", says="against measured|^Rate|^Rank")
+@table("bert --paper", says="against measured|^Rate|^Rank|^Beyond")
 def rates_by_layer(run: Run) -> pd.DataFrame:
     """Rates of the errors over n, medians over the heads of a layer."""
     rows = run.table

@@ -87,41 +87,28 @@ def keys_of_top_k(run: Run) -> str:
     return f"{keys:.0f} keys, where top-k reads {best:.0f}"
 
 
-@table("model-baselines", says="^Predicted")
-def rules_at_three_sizes(run: Run) -> pd.DataFrame:
-    """Every rule at the same number of keys, geometric means over texts."""
+@table("model-baselines --paper", says="^Predicted|^Beyond")
+def rules_at_equal_keys(run: Run) -> pd.DataFrame:
+    """Every rule at the same numbers of keys, geometric means over texts."""
     wide = run.table.set_index(["scheme", "keys"])
     columns: dict[str, list[str]] = {"rule": list(run.table["scheme"].unique())}
     for size in run.table["keys"].unique():
         of_it = wide.xs(size, level="keys").loc[columns["rule"]]
         columns[f"{size} keys, predicted"] = [restated(one) for one in of_it["predicted"]]
         columns[f"{size}, measured"] = [restated(one) for one in of_it["measured"]]
+        columns[f"{size}, of top-k's"] = numbers(of_it["of top-k's"], 2)
     return pd.DataFrame(columns)
 
 
-@table("model-baselines --paper --set 'keys=[64]'", says="^Predicted")
-def rules_at_2048_tokens(run: Run) -> pd.DataFrame:
-    """The same on longer texts, at 64 keys."""
-    rows = run.table
-    return pd.DataFrame(
-        {
-            "rule": rows["scheme"],
-            "keys read": numbers(rows["keys read"]),
-            "predicted": [restated(one) for one in rows["predicted"]],
-            "measured": [restated(one) for one in rows["measured"]],
-            "of top-k's": numbers(rows["of top-k's"], 2),
-        }
-    )
-
-
-@table("model-complexity", says="^Predicted|^sotu")
+@table("model-complexity --paper", says="^Predicted|^Beyond")
 def longer_texts(run: Run) -> pd.DataFrame:
-    """KL and keys against the length of the text."""
-    lengths = [400, 1600, 4096, 1048576]
-    rows = run.curves[run.curves["n"].isin(lengths)].sort_values(["order", "sampler", "n"])
+    """KL and keys against the length of the text, for some samplers and lengths."""
+    lengths, samplers = [400, 1600, 4096, 1048576], ["threshold:24", "threshold:96", "top-k:64"]
+    some = run.curves["n"].isin(lengths) & run.curves["sampler"].isin(samplers)
+    rows = run.curves[some].sort_values(["order", "sampler", "n"])
     return pd.DataFrame(
         {
-            "sampler": once(rows["sampler"]),
+            "text, sampler": once(rows["text"].map(article) + ", " + rows["sampler"]),
             "N": rows["n"].map(power),
             "KL predicted": pairs(rows, "predicted", "predicted_stderr"),
             "KL measured": pairs(rows, "measured", "measured_stderr"),

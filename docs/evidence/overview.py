@@ -12,7 +12,7 @@ from attnlimit.reproduce import load
 from attnlimit.reproduce.compare import with_z
 from attnlimit.reproduce.registry import EXPERIMENTS
 from evidence.blocks import EVERY, MAKERS, table
-from evidence.runs import COMMAND, Run, Runs, typed
+from evidence.runs import COMMAND, Run, Runs, largest, typed
 from evidence.studies import COMMANDS
 
 
@@ -71,8 +71,10 @@ def all_runs(runs: Runs, before: pd.DataFrame) -> pd.DataFrame:
     lines: list[dict[str, object]] = []
     for name in EXPERIMENTS:
         here = {one for one, run in runs.items() if run.name == name}
+        if largest(name) in here:
+            here -= {name} - {*asked, largest(name)}
         away = {one for one in told if one.split()[0] == name and (not here or one in asked)}
-        for one in sorted(here | away) or [name]:
+        for one in sorted(here | away) or [largest(name)]:
             lines.append(made(runs, before, one, load(name).title))
     studies = sorted(one for one in asked if one.startswith(COMMANDS))
     return pd.DataFrame(lines + [made(runs, before, one) for one in studies])

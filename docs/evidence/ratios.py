@@ -23,5 +23,5 @@ def _ratios(suite: Study) -> pd.DataFrame:
     )
 
 
-for _suite in ("startup", "theory", "montecarlo", "models", "output", "sparse"):
+for _suite in ("startup", "theory", "montecarlo", "models", "output", "sparse", "scale"):
     MAKERS[f"{_suite}-ratios"] = Maker("table", _ratios, (BENCHMARKS + _suite,))

@@ -101,6 +101,12 @@ def typed(asked: str) -> str:
     return asked if asked.startswith(COMMANDS) else COMMAND + asked
 
 
+def largest(name: str) -> str:
+    """How tables ask for an experiment: at the paper's sizes, if it has others."""
+    sizes = load(name).config
+    return name if sizes(False) == sizes(True) else f"{name} --paper"
+
+
 def found_runs(roots: list[Path]) -> Runs:
     """Return what was run below some folders and finished, the newest of each command."""
     records = [record for root in roots for record in root.rglob("run.json")]

@@ -33,7 +33,7 @@ def gaussian_rates(run: Run) -> pd.DataFrame:
     return _rates(run)
 
 
-@table("sphere")
+@table("sphere --paper")
 def sphere_rates(run: Run) -> pd.DataFrame:
     """Rates over n for tokens on the sphere."""
     return _rates(run)
@@ -55,7 +55,7 @@ def deviations_by_horizon(run: Run) -> pd.DataFrame:
     )
 
 
-@table("sphere", says="against measured")
+@table("sphere --paper", says="against measured|^Beyond")
 def sphere_errors(run: Run) -> pd.DataFrame:
     """Root mean squared errors of mean and covariance at the first and last n."""
     rows = run.curves[run.curves["n"].isin([run.curves["n"].min(), run.curves["n"].max()])]

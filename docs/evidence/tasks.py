@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evidence.blocks import table
+from attnlimit.reproduce.lookup import lookup
+from evidence.blocks import table, value
 from evidence.cells import number, once, restated
 from evidence.runs import Run
+
+RETRIEVAL = "downstream --paper"
 
 
 def _places(said: str) -> str:
@@ -15,7 +18,14 @@ def _places(said: str) -> str:
     return f"{float(mean):.2f} ± {float(stderr):.2f}" if stderr else said
 
 
-@table("downstream", says="^96|With all keys|^Predicted")
+@value(RETRIEVAL)
+def passages_asked(run: Run) -> str:
+    """How many passages there are, and how many ask."""
+    task = lookup(run.config)
+    return f"{len(task.ids)} passages of {run.config['tokens']} tokens, {len(task.asked)} that ask"
+
+
+@table(RETRIEVAL, says=r"^\d+ texts|With all keys|^Predicted|^Beyond")
 def passages_found(run: Run) -> pd.DataFrame:
     """What is found on n keys, and the error of the embedding."""
     rows = run.table
@@ -32,7 +42,7 @@ def passages_found(run: Run) -> pd.DataFrame:
     )
 
 
-@table("downstream-by-horizon", says="^Rank")
+@table("downstream-by-horizon --paper", says="^Rank")
 def passages_found_by_horizon(run: Run) -> pd.DataFrame:
     """What is found when a third of the heads is thinned, by their horizon."""
     rows = run.table[run.table["by"] == "heads"]
