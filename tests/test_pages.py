@@ -38,6 +38,13 @@ def test_a_command_on_a_page_is_understood(line):
         command.make_context(line, words)
 
 
+@pytest.mark.parametrize("page", PAGES[1:], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_ends_with_what_to_do_next(page):
+    last = page.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
+    assert last.startswith("**Next:** ")
+    assert "](" in last or "`" in last
+
+
 def test_every_schema_is_on_the_page_of_file_formats():
     page = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
     code = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]

@@ -12,9 +12,9 @@ def test_errors_of_few_draws_are_neither_too_small_nor_too_large():
     draws = np.random.default_rng(0).normal(0.001, 1e-4, (4000, 2))
     mean, spread = draws.mean(1), draws.std(1, ddof=1) / 2**0.5
     rows = pd.DataFrame({"predicted": 0.001, "measured": mean, "measured_stderr": spread})
-    rows["predicted_stderr"] = 0.0
+    rows["predicted_stderr"] = rows["numerical_error"] = 0.0
     plain = with_z(rows.assign(stderr=spread))["z"].abs()
-    mixed = with_z(foretold(rows, limit=1e9, draws=2))["z"].abs()
+    mixed = with_z(foretold(rows, draws=2))["z"].abs()
     assert (plain > 3).mean() > 0.15
     assert (mixed > 3).mean() < 0.01
     assert np.sqrt((mixed**2).mean()) == pytest.approx(1, abs=0.1)
@@ -24,5 +24,6 @@ def test_what_second_order_leaves_out_grows_as_the_change_does():
     assert third_order(0.1, 0.1) == pytest.approx(0.015)
     assert third_order(0.001, 0.1) / 0.001 == pytest.approx(third_order(0.1, 0.1) / 0.1 / 10)
     rows = pd.DataFrame({"predicted": [0.1, 0.1], "measured": [0.1, 0.1], "stderr": [0.0, 0.0]})
-    found = foretold(rows.assign(predicted_stderr=np.nan), 0.1, 2, stderr="stderr", by=2)
+    stated = rows.assign(predicted_stderr=np.nan, numerical_error=0.03)
+    found = foretold(stated, draws=2, stderr="stderr")
     assert found["prediction_error"].tolist() == pytest.approx([0.03, 0.03])

@@ -18,8 +18,6 @@ from attnlimit.models import (
     try_evict,
 )
 from attnlimit.models.load.load import load_once
-from attnlimit.models.output.eviction import CUT
-from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import plus_minus
 from attnlimit.reproduce.documents import passage, weights
@@ -104,6 +102,7 @@ class Eviction(Experiment):
                 "stderr": found[key].stderr,
                 "predicted": guess[key].kl if half else np.nan,
                 "predicted_stderr": guess[key].stderr if half else np.nan,
+                "numerical_error": guess[key].numerical_error if half else np.nan,
                 "top1": found[key].top1,
                 "cache_bytes": found[key].cache_bytes,
                 "dense_bytes": found[key].dense_bytes,
@@ -112,7 +111,7 @@ class Eviction(Experiment):
         )
 
     def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        return foretold(curves, KL_LIMIT, config["draws"], stderr="stderr", by=CUT)
+        return foretold(curves, config["draws"], stderr="stderr")
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         after, rows = where(curves, part="after"), []

@@ -5,26 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.checks import Array
-from attnlimit.models.output.target import third_order
 from attnlimit.reproduce.compare import OWN, shared_scatter
 
 
-def foretold(
-    rows: pd.DataFrame,
-    limit: float,
-    draws: int,
-    *,
-    stderr: str = "measured_stderr",
-    by: float | Array = 1.0,
-) -> pd.DataFrame:
+def foretold(rows: pd.DataFrame, draws: int, *, stderr: str = "measured_stderr") -> pd.DataFrame:
     """Return rows with both errors of what was predicted and measured, to be compared.
 
-    A prediction's own has what second order leaves out, `by` times that of `third_order`; that of
-    a measurement is mixed with what all rows that were predicted show together.
+    A prediction's own is that of its probes and what second order leaves out, in the column
+    `numerical_error`; that of a measurement is mixed with what all rows that were predicted show
+    together.
     """
     both = rows["predicted"].notna() & rows["measured"].notna()
-    missed = by * third_order(rows["predicted"], limit)
-    own = np.hypot(rows["predicted_stderr"].fillna(0.0), missed)
+    own = np.hypot(rows["predicted_stderr"].fillna(0.0), rows["numerical_error"])
     spread = shared_scatter(rows.loc[both, "measured"], rows.loc[both, stderr], draws)
     return rows.assign(**{OWN: own, "stderr": spread.reindex(rows.index).fillna(rows[stderr])})

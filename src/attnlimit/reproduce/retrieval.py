@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlimit.models import Evict, eviction_errors, output_errors, spend
+from attnlimit.models import (
+    Evict,
+    EvictionError,
+    OutputError,
+    eviction_errors,
+    output_errors,
+    spend,
+)
 from attnlimit.models.capture.encode import encode
 from attnlimit.models.load.load import load_once
 from attnlimit.models.output.ground import ground_of
@@ -48,7 +55,7 @@ def look_sampled(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str
     )
     with torch.no_grad():
         dense = target.read(run(model.model, encoded))
-        yield _row(DENSE, "", 1.0, [(0.0, hidden.found(dense))], (0.0, 0.0))
+        yield _row(DENSE, "", 1.0, [(0.0, hidden.found(dense))])
         for way, samplers in ways.items():
             name, seen, kept = " ".join(way), [], 0.0
             for draw in range(shard["draws"] if guess[name].variance > 0 else 1):
@@ -56,7 +63,7 @@ def look_sampled(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str
                     logs = target.read(run(model.model, encoded))
                 kept = spent.mean_keys / spent.mean_visible
                 seen.append((target.distance(dense, logs), hidden.found(logs)))
-            yield _row(*way, kept, seen, (guess[name].value, guess[name].stderr))
+            yield _row(*way, kept, seen) | _foretold(guess[name].value, guess[name])
 
 
 def look_dropped(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str, Any]]:
@@ -82,16 +89,22 @@ def look_dropped(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str
         seen[name].append((target.distance(dense, answer), hidden.found(answer)))
     for name, results in seen.items():
         scheme, _, keep = name.partition("|")
-        foretold = (guess[name].kl, guess[name].stderr) if name in guess else (np.nan, np.nan)
-        yield _row(scheme, f"{float(keep):.0%}", float(keep), results, foretold)
+        foretold = _foretold(guess[name].kl, guess[name]) if name in guess else {}
+        yield _row(scheme, f"{float(keep):.0%}", float(keep), results) | foretold
+
+
+def _foretold(kl: float, error: OutputError | EvictionError) -> dict[str, float]:
+    """What is said of a prediction."""
+    return {
+        "predicted": kl,
+        "predicted_stderr": error.stderr,
+        "numerical_error": error.numerical_error,
+        "trusted": float(error.trusted),
+    }
 
 
 def _row(
-    scheme: str,
-    size: str,
-    kept: float,
-    seen: list[tuple[float, dict[str, float]]],
-    foretold: tuple[float, float],
+    scheme: str, size: str, kept: float, seen: list[tuple[float, dict[str, float]]]
 ) -> dict[str, Any]:
     """Means over draws."""
     distances = [distance for distance, _ in seen]
@@ -100,8 +113,6 @@ def _row(
         "scheme": scheme,
         "size": size,
         "kept": kept,
-        "predicted": foretold[0],
-        "predicted_stderr": foretold[1],
         "measured": float(np.mean(distances)),
         "stderr": float(np.std(distances, ddof=1) / len(seen) ** 0.5) if several else np.nan,
         **{name: float(np.mean([found[name] for _, found in seen])) for name in seen[0][1]},
