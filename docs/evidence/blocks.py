@@ -48,10 +48,10 @@ class Maker:
             return f"\n{markdown(self.make(runs, frame_of(body)))}\n\n"
         given = [runs[one] for one in self.commands]
         found = self.make(*given)
-        if not given:
-            return f"\n{markdown(found)}\n\n*Computed by attnlimit {attnlimit.__version__}.*\n"
         if self.kind == "value":
             return str(found)
+        if not given:
+            return f"\n{markdown(found)}\n\n*Computed by attnlimit {attnlimit.__version__}.*\n"
         said = [wrapped(" ".join([run.source, *run.remarks(self.says)])) for run in given]
         return "\n" + "\n\n".join([markdown(found), *said]) + "\n"
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evidence.blocks import table, value
-from evidence.cells import measured, number, numbers, pairs, percent, setting
-from evidence.studies import Study
+from evidence.blocks import table, value, wrapped
+from evidence.cells import measured, number, numbers, pairs, percent, setting, spaced
+from evidence.studies import DEMO, Study
 
 SPENT = "python studies/plan_spent.py"
 TRANSFER = "python studies/plan_transfer.py"
 YES = {True: "yes", False: "no"}
+
+
+@value(DEMO)
+def demo_answer(study: Study) -> str:
+    """What the demo says of the model, in one paragraph."""
+    return f"\n*{wrapped(spaced(' '.join(study.table['line'])))}*"
 
 
 @table(SPENT)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from attnlimit.reproduce import Result, load
 from attnlimit.reproduce.registry import EXPERIMENTS
 from attnlimit.runs import RunFolder
 from evidence.cells import spaced
+from evidence.demo import found_demos, spent
 from evidence.studies import COMMANDS, Study, found_studies
 
 COMMAND = "attnlimit reproduce "
@@ -71,8 +71,7 @@ class Run:
     @cached_property
     def seconds(self) -> float:
         """What its shards took, one after the other."""
-        shards = (self.folder.path / "shards").glob("*.json")
-        return sum(json.loads(one.read_text()).get("seconds", 0.0) for one in shards)
+        return spent(self.folder)
 
     @property
     def made(self) -> str:
@@ -114,4 +113,5 @@ def found_runs(roots: list[Path]) -> Runs:
     runs = [Run(RunFolder(path)) for path in finished]
     known = [run for run in runs if run.record["experiment"] in EXPERIMENTS]
     newest = sorted(known, key=lambda run: run.record["created"])
-    return {run.asked: run for run in newest} | found_studies(roots)
+    demos = found_demos([run.folder for run in runs])
+    return {run.asked: run for run in newest} | demos | found_studies(roots)

@@ -14,7 +14,8 @@ from attnlimit.reproduce.compare import agreement
 from evidence.cells import spaced
 
 BENCHMARKS = "python -m benchmarks "
-COMMANDS = ("python ", "make ")
+DEMO = "attnlimit demo"
+COMMANDS = ("python ", "make ", DEMO)
 """How the commands begin that are not `attnlimit reproduce`."""
 
 
