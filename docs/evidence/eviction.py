@@ -59,7 +59,16 @@ def eviction_against_others(run: Run) -> str:
     return f"{', '.join(said[:-1])} and {said[-1]}"
 
 
-@table(EVICTION, says="second half|^Predicted")
+@value(EVICTION)
+def cache_after_a_cut(run: Run) -> str:
+    """Megabytes that are left by the shares that are kept, of those of the dense cache."""
+    ours = _after(run)[_after(run)["rule"] == next(iter(OURS))]
+    by = ours.groupby("keep")[["cache_bytes", "dense_bytes"]].mean().sort_index(ascending=False)
+    *most, last = [f"{one / 1e6:.2f}" for one in by["cache_bytes"]]
+    return f"{', '.join(most)} and {last} MB of {by['dense_bytes'].iloc[0] / 1e6:.2f}"
+
+
+@table(EVICTION, says="second half|^Predicted|^Beyond")
 def cut_predicted(run: Run) -> pd.DataFrame:
     """What is said before the cut, on the second half of the prompt."""
     rows = run.curves[run.curves["predicted"].notna()]

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+
 import pandas as pd
 
+from attnlimit.reproduce.compare import is_beyond
 from evidence.blocks import table, value
 from evidence.cells import article, measured, number, numbers, once, pairs, power, restated
 from evidence.runs import Run
 
 OUTPUT_ERROR = "output-error --paper"
 HELD_OUT = "held-out --paper"
+OTHERS = ("wikipedia:Alabama", "wikipedia:Aristotle", "sotu:Reagan 1982")
+UNCHOSEN = "output-error" + "".join(
+    f" --set '{name}={json.dumps([[text, tokens] for text in OTHERS])}'"
+    for name, tokens in (("texts", 400), ("encoder_texts", 512))
+)
 
 
 def _output_errors(run: Run, model: str) -> pd.DataFrame:
@@ -60,6 +68,13 @@ def smollm2_within(run: Run) -> str:
 def minilm_within(run: Run) -> str:
     """How near the predictions of samplers that draw are."""
     return _within(run, "minilm")
+
+
+@value(UNCHOSEN)
+def beyond_on_other_texts(run: Run) -> str:
+    """How many points of texts that nothing was chosen with are far off."""
+    drawn = run.curves[run.curves["drawn"]]
+    return f"{is_beyond(drawn).sum()} of {len(drawn)} points that draw are beyond 3 combined errors"
 
 
 @table(HELD_OUT, says=".")

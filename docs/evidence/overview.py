@@ -74,7 +74,8 @@ def all_runs(runs: Runs, before: pd.DataFrame) -> pd.DataFrame:
         if largest(name) in here:
             here -= {name} - {*asked, largest(name)}
         away = {one for one in told if one.split()[0] == name and (not here or one in asked)}
-        for one in sorted(here | away) or [largest(name)]:
+        wanted = {one for one in asked if one.split()[0] == name}
+        for one in sorted(here | away | wanted) or [largest(name)]:
             lines.append(made(runs, before, one, load(name).title))
     studies = sorted(one for one in asked if one.startswith(COMMANDS))
     return pd.DataFrame(lines + [made(runs, before, one) for one in studies])

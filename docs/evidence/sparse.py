@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from evidence.blocks import table, value
 from evidence.cells import measured, number, numbers, once, pairs, setting
@@ -104,6 +106,15 @@ def growth_of_strength(run: Run) -> str:
     rows = run.curves.set_index(["rule", "length"])["strength"]
     grown = {rule: rows[rule].iloc[-1] / rows[rule].iloc[0] for rule in ("attention", "pooled")}
     return f"{grown['attention']:.2f} times for attention, {grown['pooled']:.0f} for linear rules"
+
+
+@value("sparse-separation --paper")
+def strength_by_the_law(run: Run) -> str:
+    """What the law of large L says at the largest, and what attention needs there."""
+    rows = run.curves[run.curves["rule"] == "attention"].sort_values("length")
+    longest = rows.iloc[-1]
+    law = np.sqrt(2 * np.log(longest["length"])) - norm.ppf(2 * run.config["error"])
+    return f"the law says {law:.2f}, attention needs {longest['strength']:.2f}"
 
 
 def _enough(run: Run, name: str) -> pd.DataFrame:
