@@ -45,6 +45,19 @@ def test_a_page_ends_with_what_to_do_next(page):
     assert "](" in last or "`" in last
 
 
+CODE = [
+    f"/{path.relative_to(ROOT).as_posix()}"
+    for room in ("src", "tests", "studies", "benchmarks", "examples", "docs")
+    for path in (ROOT / room).rglob("*.py")
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_modules_that_a_page_names_are_there(page):
+    named = re.findall(r"`([a-z][\w/]*\.py)`", page.read_text(encoding="utf-8"))
+    assert [one for one in named if not any(path.endswith(f"/{one}") for path in CODE)] == []
+
+
 def test_every_schema_is_on_the_page_of_file_formats():
     page = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
     code = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
