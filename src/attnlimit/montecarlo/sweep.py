@@ -29,7 +29,7 @@ from attnlimit.montecarlo.estimators import (
     moment_square,
     times,
 )
-from attnlimit.montecarlo.lone_axes import LoneAxes, lone_axes
+from attnlimit.montecarlo.lone_tokens import LoneTokens, lone_tokens
 from attnlimit.montecarlo.reference import (
     Moment,
     Reference,
@@ -124,7 +124,7 @@ def sweep(
     asked = [min(size, queries or max(2048, size // 8)) for size in n.tolist()]
     kinds = {name: name.split("_")[0] for name in statistics}
     known = "covariance" in statistics and centred_gaussian
-    lone = lone_axes(head, tokens, n.tolist() if known else [])
+    lone = lone_tokens(head, tokens, n.tolist() if known else [])
     rows: dict[str, list[list[Tensor]]] = defaultdict(list)
     children = seed.spawn(replicates)
     sets = sets or sets_of(int(n[-1]))
@@ -180,7 +180,7 @@ def _prefixes(
     seeds: Sequence[np.random.SeedSequence],
     reference: Reference,
     features: TokenFeatures,
-    lone: LoneAxes,
+    lone: LoneTokens,
 ) -> Iterator[Prefix]:
     """Every prefix of the sets of all draws, the sets of one draw side by side."""
     largest = int(n[-1])
