@@ -6,16 +6,10 @@ import pandas as pd
 
 from attnlimit.reproduce.lookup import lookup
 from evidence.blocks import table, value
-from evidence.cells import number, once, restated
+from evidence.cells import number, once, restated, spaced
 from evidence.runs import Run
 
 RETRIEVAL = "downstream --paper"
-
-
-def _places(said: str) -> str:
-    """The same measurement without the second digit of its error."""
-    mean, _, stderr = str(said).partition(" ± ")
-    return f"{float(mean):.2f} ± {float(stderr):.2f}" if stderr else said
 
 
 @value(RETRIEVAL)
@@ -33,11 +27,11 @@ def passages_found(run: Run) -> pd.DataFrame:
         {
             "keys": once(rows["scheme"]),
             "n": rows["n"],
-            "finds its article": rows["finds its article"].map(_places),
-            "finds the one beside it": rows["finds the passage beside it"].map(_places),
+            "finds its article": rows["finds its article"].map(restated),
+            "finds the one beside it": rows["finds the passage beside it"].map(restated),
             "1 − cosine": rows["1 - cosine"].map(restated),
             "predicted": [number(one) for one in rows["predicted"]],
-            "trusted": rows["trusted"].fillna("").replace("–", ""),
+            "trusted": rows["trusted"].fillna("").replace("–", "").map(spaced),
         }
     )
 
@@ -52,7 +46,9 @@ def passages_found_by_horizon(run: Run) -> pd.DataFrame:
     horizons = medians.split(": ")[1].rstrip(".").split(", ")
     columns = {"heads thinned": order, "median H": horizons}
     for n in (1, 4, 8, 32):
-        columns[f"finds the one beside it, n = {n}"] = [_places(found.loc[one, n]) for one in order]
+        columns[f"finds the one beside it, n = {n}"] = [
+            restated(found.loc[one, n]) for one in order
+        ]
     powers = [one.split("power ")[1] for one in falls]
     columns["1 − cosine falls as n to the"] = [one.split(" from")[0] for one in powers]
     columns["exact law of the heads"] = [one.rsplit("law ", 1)[1].rstrip(".") for one in powers]
