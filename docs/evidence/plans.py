@@ -10,6 +10,7 @@ from evidence.studies import DEMO, Study
 
 SPENT = "python studies/plan_spent.py"
 TRANSFER = "python studies/plan_transfer.py"
+GENERATION = "python studies/spend_generation.py"
 YES = {True: "yes", False: "no"}
 
 
@@ -109,7 +110,14 @@ def heads_broken_by_articles(study: Study) -> str:
     return _one_head_in(study, "articles")
 
 
-@table("python studies/spend_generation.py")
+@value(GENERATION)
+def running_estimate_in_generation(study: Study) -> str:
+    """How many times what is lost the running estimate is, on text that the model wrote."""
+    (row,) = study.table.itertuples()
+    return f"{row.running / row.kl:.1f}"
+
+
+@table(GENERATION)
 def generation_on_few_keys(study: Study) -> pd.DataFrame:
     """What a plan does while text is generated."""
     (row,) = study.table.itertuples()
