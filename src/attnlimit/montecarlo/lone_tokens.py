@@ -97,18 +97,21 @@ def lone_tokens(head: Head, tokens: Tokens, sizes: Sequence[int]) -> LoneTokens:
 def _fourth_moments(strengths: Array, metric: Array) -> tuple[Array, Array]:
     """E[(z'Mz)^2; s^2 = x] for normal z, s^2 = sum (strength z)^2, as weights on a grid of x.
 
-    Its Fourier transform is E[(z'Mz)^2 e^{i t s^2}] = det(D)^{1/2} ((tr M D)^2 + 2 tr M D M D)
-    with D = 1 / (1 - 2 i t strength^2).
+    Its transform is E[(z'Mz)^2 e^{w s^2}] = det(D)^{1/2} ((tr M D)^2 + 2 tr M D M D) with
+    D = 1 / (1 - 2 w strength^2). The real part of w is near the largest that there is: the tail,
+    where kappa is large, is then as exact as the rest.
     """
     largest = strengths[0] ** 2
     step = (150 * largest + 2 * (strengths**2).sum()) / FREQUENCIES
-    frequencies = 2 * np.pi * np.fft.rfftfreq(FREQUENCIES, step)
-    damped = 1 / (1 - 2j * frequencies[:, None] * strengths**2)
+    squares = step * np.arange(FREQUENCIES)
+    tilt = 0.4 / largest
+    frequencies = tilt + 2j * np.pi * np.fft.rfftfreq(FREQUENCIES, step)
+    damped = 1 / (1 - 2 * frequencies[:, None] * strengths**2)
     first = damped @ np.diag(metric)
     second = ((damped @ metric**2) * damped).sum(axis=1)
     transform = np.exp(0.5 * np.log(damped).sum(axis=1)) * (first**2 + 2 * second)
-    weights = np.fft.irfft(transform.conj(), FREQUENCIES)
-    return step * np.arange(FREQUENCIES), np.asarray(weights)
+    weights = np.fft.irfft(transform.conj(), FREQUENCIES) * np.exp(-tilt * squares)
+    return squares, np.asarray(weights)
 
 
 def lone_squares(head: Head, tokens: Tokens, lone: Array, n: int) -> Array:
