@@ -1,4 +1,4 @@
-"""Which numbers do the pages show? Those of finished runs: every marked block is made anew.
+"""Which numbers do pages show? Those of finished runs: marked blocks and pictures are made anew.
 
 Folders that hold run folders and studies are read; blocks whose run is in none of them stay.
 """
@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from evidence.blocks import EVERY, MAKERS, rewritten
+from evidence.pictures import renewed
 from evidence.runs import Runs, found_runs, largest, typed
 
 from attnlimit.reproduce.registry import EXPERIMENTS
@@ -35,15 +36,17 @@ def commands(runs: Runs) -> list[str]:
 
 
 def main(runs: Runs) -> None:
-    """Make the blocks of all pages anew, and say which wait for a run."""
+    """Make blocks and pictures of all pages anew, and say which blocks wait for a run."""
     for page in pages():
         text = page.read_text()
-        renewed, stayed = rewritten(text, runs)
-        if renewed != text:
-            page.write_text(renewed)
+        made, stayed = rewritten(text, runs)
+        if made != text:
+            page.write_text(made)
             print(f"{page.relative_to(DOCS.parent)} made anew")
         for one in stayed:
             print(f"{page.relative_to(DOCS.parent)}: {one}")
+    for picture in renewed(DOCS / "images", runs):
+        print(f"docs/images/{picture} drawn anew")
 
 
 if __name__ == "__main__":

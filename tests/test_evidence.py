@@ -1,6 +1,7 @@
 """Numbers on pages come from runs: every marked block has a function, and is what it makes."""
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "docs"), str(ROOT)]
 from evidence.blocks import BLOCK, MAKERS, Maker, rewritten  # noqa: E402
 from evidence.cells import measured, number  # noqa: E402
+from evidence.pictures import PICTURES, renewed, small  # noqa: E402
 from evidence.runs import found_runs, typed  # noqa: E402
 from evidence.studies import COMMANDS, Study  # noqa: E402
 from make_evidence import commands, pages  # noqa: E402
@@ -33,6 +35,26 @@ def test_blocks_and_functions_belong_together():
     assert all(MAKERS[block["name"]].kind == block["kind"] for _, block in BLOCKS)
     marks = sum(page.read_text().count("<!-- end -->") for page in pages())
     assert marks == len(BLOCKS)
+
+
+def test_pictures_of_runs_are_shown_beside_a_table_of_the_same_run():
+    for name, asked in PICTURES.items():
+        (page,) = [one for one in pages() if f"images/{name})" in one.read_text()]
+        assert f"`{typed(asked)}`" in page.read_text()
+        assert typed(asked) in commands({})
+
+
+def test_a_picture_changes_with_its_run_alone(tmp_path):
+    Figure().savefig(tmp_path / "figure.png")
+    assert small(tmp_path / "figure.png") == small(tmp_path / "figure.png")
+    assert renewed(tmp_path, {}) == []
+
+
+def test_without_folders_the_script_says_how_it_is_used():
+    script = ROOT / "docs" / "make_evidence.py"
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "usage" in done.stderr
 
 
 def test_every_suite_of_the_benchmarks_has_its_table():
