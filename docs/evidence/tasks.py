@@ -50,6 +50,6 @@ def passages_found_by_horizon(run: Run) -> pd.DataFrame:
             restated(found.loc[one, n]) for one in order
         ]
     powers = [one.split("power ")[1] for one in falls]
-    columns["1 − cosine falls as n to the"] = [one.split(" from")[0] for one in powers]
+    columns["1 − cosine falls as n to the"] = [restated(one.split(" from")[0]) for one in powers]
     columns["exact law of the heads"] = [one.rsplit("law ", 1)[1].rstrip(".") for one in powers]
     return pd.DataFrame(columns)
