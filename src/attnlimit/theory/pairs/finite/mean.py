@@ -101,7 +101,8 @@ def _beyond_first_order(responses: Responses) -> Array:
 
     A query's own higher orders are known: what its variance has over the first one. Two queries
     share them in proportion to the square of their correlation at first order, here from the
-    softmax weight of each key against n - 1 average ones.
+    softmax weight of each key against n - 1 average ones. Two that see each other move together
+    by more than the sum of what each does to the other.
     """
     population = responses.population
     centred, outputs = population.values - population.mean, population.outputs - population.mean
@@ -119,5 +120,9 @@ def _beyond_first_order(responses: Responses) -> Array:
         higher = np.sqrt(np.maximum(beyond, 0.0))
         correlation = np.clip(common / np.outer(size, size), -1, 1)
         guess = np.outer(higher, higher) * correlation**2
-        total += guess / max(float(guess.mean()), 1e-300)
+        moved = np.sqrt(responses.squares[k])
+        seen = share[:, population.rows]
+        mutual = seen * seen.T * np.outer(moved, moved)
+        for part in (guess, mutual):
+            total += part / max(float(part.mean()), 1e-300)
     return total / len(responses.n)
