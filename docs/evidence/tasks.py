@@ -36,7 +36,7 @@ def passages_found(run: Run) -> pd.DataFrame:
     )
 
 
-@table("downstream-by-horizon --paper", says="^Rank")
+@table("downstream-by-horizon --paper", says="^Rank|no longer")
 def passages_found_by_horizon(run: Run) -> pd.DataFrame:
     """What is found when a third of the heads is thinned, by their horizon."""
     rows = run.table[run.table["by"] == "heads"]

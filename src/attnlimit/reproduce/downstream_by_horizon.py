@@ -96,6 +96,7 @@ class DownstreamByHorizon(Asked):
                 f"Heads of {name}: 1 - cosine falls as n to the power -{plus_minus(rate, stderr)} "
                 f"from n = {FITTED}, the heads' own squared error by their exact law -{law:.2f}."
             )
+        said += [_still_lost(curves, key, config["n"]) for key in asked_of(curves)]
         return [*said, _text_effect(curves)]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
@@ -139,6 +140,33 @@ def _rates(some: pd.DataFrame) -> tuple[float, float, float]:
     law = np.log([part["predicted_loss"].mean() for _, part in parts])
     slopes = np.polyfit(x, np.column_stack([means, law, again]), 1)[0]
     return -float(slopes[0]), float(slopes[2:].std(ddof=1)), -float(slopes[1])
+
+
+def _still_lost(curves: pd.DataFrame, question: str, sizes: list[int]) -> str:
+    """How much of what is lost on the fewest keys is still lost on more, by the thinned heads."""
+    few, more = min(sizes), sorted(sizes)[len(sizes) // 2]
+    shares, errors = [], []
+    for _, some in _by_head(curves):
+        parts = [where(some, n=n) for n in (few, more)]
+        lost = [(part[f"dense {question}"] - part[question]).to_numpy(float) for part in parts]
+        if lost[0].mean() <= 0:
+            return f"Nothing is lost with n = {few} where it is asked who {QUESTIONS[question]}."
+        share = float(lost[1].mean() / lost[0].mean())
+        drawn = [
+            means_again(one, part["document"].to_numpy())
+            for one, part in zip(lost, parts, strict=True)
+        ]
+        shares.append(share)
+        errors.append((drawn[1] - share * drawn[0]) / lost[0].mean())
+    told = ", ".join(
+        f"{plus_minus(share, float(error.std(ddof=1)))} ({name})"
+        for name, share, error in zip(TERTILES, shares, errors, strict=True)
+    )
+    apart = plus_minus(shares[-1] - shares[0], float((errors[-1] - errors[0]).std(ddof=1)))
+    return (
+        f"Of the share that no longer {QUESTIONS[question]} with n = {few}, what is still lost "
+        f"with n = {more}: {told}; the last less the first, over the same texts, {apart}."
+    )
 
 
 def _text_effect(curves: pd.DataFrame) -> str:
