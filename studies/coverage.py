@@ -160,7 +160,7 @@ def experiment(name: str, counts: Counted, seeds: int) -> Rows:
                 part[k].to_numpy(float)[used] for k in (counts.measured, counts.stderr)
             )
             skew = part[SKEWNESS].to_numpy(float)[used] if SKEWNESS in part else 0 * value
-            ends.append((value, stderr, *skewed.interval(value, stderr, skew, draws)))
+            ends.append((value, stderr, *skewed.interval(value, stderr, skew, draws - 1)))
         named = {"what": f"`{name}`", "statistic": kind or "", "draws": counts.drawn or draws}
         yield from counted(named, "value", ends)
 

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from attnlimit.skewed import bent, interval, of_function, skewness, straightened
+from attnlimit.skewed import (
+    bent,
+    excess_kurtosis,
+    freedom,
+    interval,
+    of_function,
+    skewness,
+    straightened,
+)
 
 SEEDS, LEVEL = 200, 0.95
 FOUR_ERRORS = 4 * np.sqrt(LEVEL * (1 - LEVEL) / SEEDS)
@@ -26,9 +34,22 @@ def test_the_cubic_and_its_inverse(skew):
 def test_means_of_log_normal_draws(draws, sigma):
     drawn = np.random.default_rng(1).lognormal(sigma=sigma, size=(draws, SEEDS))
     stderr, skew = drawn.std(axis=0, ddof=1) / np.sqrt(draws), skewness(drawn) / np.sqrt(draws)
-    low, high = interval(drawn.mean(axis=0), stderr, skew, draws)
+    low, high = interval(drawn.mean(axis=0), stderr, skew, draws - 1)
     assert abs(held(low, high, np.exp(sigma**2 / 2)) - LEVEL) < FOUR_ERRORS
     assert (high + low > 2 * drawn.mean(axis=0)).mean() > 0.9
+
+
+@pytest.mark.parametrize(("law", "kurtosis"), [("normal", 0.0), ("laplace", 3.0)])
+def test_variances_of_long_tails_have_fewer_degrees_of_freedom(law, kurtosis):
+    """Relative to its square, a variance of some draws varies by 2 / freedom."""
+    draws = 40
+    drawn = getattr(np.random.default_rng(2), law)(size=(draws, 40000))
+    variances = drawn.var(axis=0, ddof=1)
+    varies = variances.var() / variances.mean() ** 2
+    assert 2 / freedom(np.array(kurtosis), draws) == pytest.approx(varies, rel=0.05)
+    assert excess_kurtosis(drawn.ravel()) == pytest.approx(kurtosis, abs=0.1)
+    assert (freedom(excess_kurtosis(drawn), draws) <= draws - 1 + 1e-9).all()
+    assert excess_kurtosis(np.ones((5, 2))).tolist() == [0, 0]
 
 
 def test_a_function_of_a_mean_is_bent_as_it_is_curved():

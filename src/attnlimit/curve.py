@@ -41,6 +41,7 @@ class Diagnostics:
     variance_reduction: Array | None = None  # by control variates, at each n
     largest_share: Array | None = None  # of the variance, that one draw carries, at each n
     skewness: Array | None = None  # of single draws, at each n
+    kurtosis: Array | None = None  # their excess over a normal law's
     bias: Array | None = None  # E Gamma_n - Gamma, (len(n), d_v) or (len(n), queries, d_v)
     bias_stderr: Array | None = None
 
@@ -94,15 +95,25 @@ class Curve(Result, Pictured):
 
         Draws of squared errors are skewed: a sample that has missed the rare large ones is too low
         and thinks itself precise. Hall's cubic of the studentised mean puts that right to order
-        1/replicates, so that the upper end is farther from the value than the lower. Theory's
-        interval is its `numerical_error`, taken as a deviation.
+        1/replicates, so that the upper end is farther from the value than the lower; where tails
+        are long Student's quantiles have fewer degrees of freedom. Theory's interval is its
+        `numerical_error`, taken as a deviation.
         """
         if self.replicates is None:
             tail = (1 - checks.probability(level, "level")) / 2
             error = 0.0 if self.numerical_error is None else self.numerical_error
             reach = float(ndtri(1 - tail)) * np.hypot(self.stderr, error)
             return self.value - reach, self.value + reach
-        return skewed.interval(self.value, self.stderr, self.skewness, self.replicates, level)
+        return skewed.interval(self.value, self.stderr, self.skewness, self.freedom, level)
+
+    @property
+    def freedom(self) -> Array:
+        """Degrees of freedom of the standard errors; infinite for theory."""
+        if self.replicates is None:
+            return np.full(self.value.shape, np.inf)
+        found = self.diagnostics.kurtosis
+        tails = np.zeros_like(self.value) if found is None else found
+        return skewed.freedom(tails, self.replicates)
 
     @property
     def skewness(self) -> Array:

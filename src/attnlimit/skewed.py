@@ -27,12 +27,28 @@ def skewness(draws: Array) -> Array:
     return np.divide(third, spread**3, out=np.zeros_like(third), where=spread > 0)
 
 
+def excess_kurtosis(draws: Array) -> Array:
+    """Fourth standardised moment along the first axis, less that of a normal law; zero if none."""
+    around = draws - draws.mean(axis=0)
+    square = (around**2).mean(axis=0)
+    fourth = (around**4).mean(axis=0)
+    return np.divide(fourth, square**2, out=np.full_like(fourth, 3.0), where=square > 0) - 3
+
+
+def freedom(kurtosis: Array, draws: int) -> Array:
+    """Degrees of freedom of a standard error: draws - 1, and fewer where tails are long (Box 1953).
+
+    A variance from draws of excess kurtosis k varies as much as one from this many normal ones.
+    """
+    return 2 / (np.maximum(kurtosis, 0.0) / draws + 2 / (draws - 1))
+
+
 def straightened(distance: Array, skew: Array) -> Array:
     """The cubic: a distance in standard errors of a mean of this skewness, as a normal one."""
     return distance + skew * distance**2 / 3 + skew**2 * distance**3 / 27 + skew / 6
 
 
-def bent(quantile: float, skew: Array) -> Array:
+def bent(quantile: float | Array, skew: Array) -> Array:
     """Its inverse: how many standard errors a normal quantile is."""
     straight = np.abs(skew) < STRAIGHT
     safe = np.where(straight, 1.0, skew)
@@ -41,14 +57,14 @@ def bent(quantile: float, skew: Array) -> Array:
 
 
 def interval(
-    value: Array, stderr: Array, skew: Array, draws: int, level: float = 0.95
+    value: Array, stderr: Array, skew: Array, freedom: float | Array, level: float = 0.95
 ) -> tuple[Array, Array]:
-    """Ends of an interval about means of `draws`, at Student's quantiles.
+    """Ends of an interval about means, at Student's quantiles.
 
     Where the draws are skewed to the right the upper end is farther away than the lower.
     """
     tail = (1 - probability(level, "level")) / 2
-    quantile = float(stdtrit(draws - 1, 1 - tail))
+    quantile = stdtrit(freedom, 1 - tail)
     return value - stderr * bent(quantile, skew), value - stderr * bent(-quantile, skew)
 
 

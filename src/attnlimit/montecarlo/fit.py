@@ -195,7 +195,7 @@ def _bootstrap(curve: Curve, covariance: Array, half: float, row: Array) -> Arra
     rng = np.random.default_rng(0)
     noise = rng.standard_normal((BOOTSTRAP, len(curve.value))) @ root.T
     if curve.replicates is not None:
-        freedom = curve.replicates - 1
+        freedom = float(curve.freedom.min())
         noise /= np.sqrt(rng.chisquare(freedom, (BOOTSTRAP, 1)) / freedom)
     drawn = np.maximum(curve.value + noise, 1e-3 * curve.value)
     return np.asarray((half * np.log(drawn)) @ row)

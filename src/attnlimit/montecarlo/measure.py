@@ -217,6 +217,7 @@ def samples_curve(samples: Samples, *notes: str, control: bool = True) -> Curve:
             variance_reduction=summary.variance_reduction,
             largest_share=share,
             skewness=summary.skewness,
+            kurtosis=summary.kurtosis,
         ),
     )
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnlimit.checks import Array
 from attnlimit.montecarlo.sweep import Samples
-from attnlimit.skewed import skewness
+from attnlimit.skewed import excess_kurtosis, skewness
 
 DRAWS_PER_CONTROL = 5
 FOLDS = 5
@@ -28,6 +28,7 @@ class Summary:
     covariance: Array
     variance_reduction: Array
     skewness: Array  # of what single draws answer for
+    kurtosis: Array  # its excess over a normal law's
 
     @property
     def stderr(self) -> Array:
@@ -65,7 +66,8 @@ def summarise(samples: Samples, *, control: bool = True) -> Summary:
     covariance = residuals.T @ residuals / (replicates * (replicates - 1))
     before, after = plain.var(axis=0, ddof=1), np.diag(covariance) * replicates
     reduction = np.divide(before, after, out=np.ones(sizes), where=after > 0)
-    return Summary(left.mean(axis=0), covariance, reduction, skewness(answered))
+    shape = skewness(answered), excess_kurtosis(answered)
+    return Summary(left.mean(axis=0), covariance, reduction, *shape)
 
 
 def _fit(samples: Samples, k: int, fitted: Mask, affordable: int) -> tuple[Array, Array, Array]:

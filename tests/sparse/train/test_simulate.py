@@ -74,7 +74,7 @@ def test_intervals_of_cosines_hold_the_truth():
     found = [replicate(draw, dim, 1, 8, seed) for seed in range(seeds)]
     names = ("mean", "stderr", "skewness")
     value, stderr, skew = (np.array([getattr(f, k)["cosine"] for f in found]) for k in names)
-    low, high = interval(value, stderr, skew, 8)
+    low, high = interval(value, stderr, skew, 7)
     truth = np.tanh(np.arctanh(value).mean())
     share = ((low <= truth) & (truth <= high)).mean()
     assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / seeds)

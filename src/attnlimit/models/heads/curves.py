@@ -20,7 +20,7 @@ from attnlimit.models.heads.draws import STATISTICS, replicate_errors, scheme_er
 from attnlimit.samplers import Iid, Sampler, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
 from attnlimit.samplers.drawn import Drawn
-from attnlimit.skewed import skewness
+from attnlimit.skewed import excess_kurtosis, skewness
 from attnlimit.theory.law.population import population_law
 from attnlimit.theory.law.sampled import SamplerLaw
 from attnlimit.theory.law.sampler import sampler_law
@@ -128,7 +128,9 @@ def measure_capture(
     variance = errors.var(axis=1, ddof=1) / draws  # each n has draws of its own
     curve = _curve(captured, statistic, places, errors.mean(axis=1), "monte carlo", notes)
     spread = {"stderr": np.sqrt(variance), "covariance": np.diag(variance)}
-    bent = replace(curve.diagnostics, skewness=skewness(errors.T))
+    bent = replace(
+        curve.diagnostics, skewness=skewness(errors.T), kurtosis=excess_kurtosis(errors.T)
+    )
     return replace(curve, replicates=draws, diagnostics=bent, **spread)
 
 
