@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from attnlimit import Cube, Gaussian, Head, Sphere, measure
+from attnlimit import Cube, Gaussian, Head, Mixture, Sphere, measure
 from attnlimit.montecarlo.controls import token_features
 from attnlimit.montecarlo.estimators import covariance_estimator
 from attnlimit.montecarlo.reference import limit_reference
@@ -37,6 +37,23 @@ def test_moments_of_the_features_are_what_they_claim(tokens, head):
     ):
         error = sample.std(axis=0) / np.sqrt(len(sample))
         assert (np.abs(sample.mean(axis=0) - expected) < 4.5 * error + 1e-3).all()
+
+
+def test_over_very_many_tokens_no_feature_has_a_mean_that_is_off():
+    """What a quasi-random mean is off would be larger than the features over n tokens are."""
+    n = 10**6
+    symmetric = token_features(HEAD, Sphere(3))
+    assert not symmetric.centre.any()
+    assert symmetric.steady(n)[0].all()
+    parts = [Gaussian(cov=COV), Gaussian(cov=COV, mean=[1.0, 0.0, -1.0])]
+    other = token_features(HEAD, Mixture([0.3, 0.7], parts))
+    used = other.steady(n)[0]
+    drawn = Mixture([0.3, 0.7], parts).sample(n, 5)
+    means = other.values(drawn).mean(axis=0) - other.centre
+    allowed = np.diag(other.gram) / n
+    assert ((means**2).sum(axis=1)[used] < 8 * allowed[used]).all()
+    assert not used.all()
+    assert other.steady(1000)[0].all()
 
 
 def test_sums_add_over_segments():

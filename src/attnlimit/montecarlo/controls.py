@@ -32,6 +32,8 @@ POINTS = 1 << 15
 # variance of its sum over n.
 RARE = 1000
 LARGEST_SHARE = 1.0
+UNSURE = 1e-3
+"""Share of a feature's variance over n tokens that the square of what its mean is off may have."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,8 @@ class GaussianFeatures:
 class GenericFeatures:
     """The limit output, the value, and the value weighted by the token's exposure to queries.
 
-    Second moments and means are averages over quasi-random tokens.
+    Second moments and means are averages over quasi-random tokens; but all features are odd, so
+    that over symmetric tokens means are zero.
     """
 
     head: Head
@@ -112,11 +115,16 @@ class GenericFeatures:
     centre: Array
     gram: Array
     largest: Array
+    off: Array  # squared length of what a mean may be off
     scalar_means: Array
 
     def steady(self, n: int) -> tuple[Mask, Mask]:
-        """Which features can be used at n, judged at the largest of many tokens."""
-        used = self.largest <= LARGEST_SHARE * n * np.diag(self.gram)
+        """Which features can be used at n, judged at the largest of many tokens.
+
+        Nor may what their means are off show over n tokens.
+        """
+        size = np.diag(self.gram)
+        used = (self.largest <= LARGEST_SHARE * n * size) & (n * self.off <= UNSURE * size)
         return used, np.ones(0, dtype=bool)
 
     def sums(self, keys: Tensor, sets: int = 1) -> tuple[Tensor, Tensor]:
@@ -202,10 +210,13 @@ def _generic(head: Head, tokens: Tokens) -> GenericFeatures:
     exposed = ((points @ exposure) ** 2).sum(axis=1)
     scale = (float(exposed.mean()), float(max(exposed.std(), 1e-300)))
     none = np.zeros(0)
-    features = GenericFeatures(head, tokens, exposure, scale, none, none, none, none)
+    features = GenericFeatures(head, tokens, exposure, scale, none, none, none, none, none)
     table = features.values(points)
-    centre = table.mean(axis=0)
+    halves = table.reshape(2, -1, *table.shape[1:]).mean(axis=1)
+    if tokens.symmetric:
+        halves = 0 * halves
+    centre, off = halves.mean(axis=0), ((halves[0] - halves[1]) ** 2).sum(axis=1) / 4
     table = table - centre
     gram = np.einsum("njv,nkv->jk", table, table) / len(table)
     largest = (table**2).sum(axis=2).max(axis=0)
-    return GenericFeatures(head, tokens, exposure, scale, centre, gram, largest, none)
+    return GenericFeatures(head, tokens, exposure, scale, centre, gram, largest, off, none)
