@@ -25,7 +25,8 @@ class Prefix:
     """Everything about the first n tokens of a batch of draws (leading axis B).
 
     Outputs and limits are those of the first q tokens as `queries`, less the mean of the limit;
-    `token_mean` and `second` are moments of all n tokens, `lone` what they do one by one.
+    `token_mean` and `second` are moments of all n tokens, `effects` (B, 0 or 1) what they do one by
+    one.
     """
 
     n: int
@@ -37,7 +38,7 @@ class Prefix:
     token_mean: Tensor
     second: Tensor
     queries: Tensor
-    lone: Tensor
+    effects: Tensor
 
     @property
     def asked(self) -> int:
@@ -177,6 +178,7 @@ class CovarianceEstimator:
             for left, right in self.linear:
                 moved = moved + times(left @ gap, right)
             columns.append((moved**2).sum((1, 2)) - self.square_mean / prefix.n)
+        columns += list(prefix.effects.unbind(dim=1))
         if self.linear and prefix.asked < prefix.n:
             columns.append(self.stand_in(prefix))
             known = prefix.queries

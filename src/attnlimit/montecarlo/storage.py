@@ -23,8 +23,6 @@ def samples_frame(result: dict[str, Samples]) -> pd.DataFrame:
             columns[f"zeros_{kind}"] = [
                 samples.zeros[k][row].tolist() for row in range(replicates) for k in range(sizes)
             ]
-        if samples.lone is not None:
-            columns["lone"] = samples.lone.ravel()
         if samples.gram is not None:
             columns["gram"] = [
                 samples.gram[row, k].ravel().tolist()
@@ -46,9 +44,6 @@ def samples_from_frame(
         zeros = []
         if f"zeros_{kind}" in frame:
             zeros = [_rows(part[f"zeros_{kind}"]) for part in parts]
-        lone = None
-        if name == "covariance" and "lone" in frame:
-            lone = np.stack([part["lone"].to_numpy() for part in parts], axis=1)
         gram = None
         if kind == "mean":
             side = len(gram_mean) + 1
@@ -61,7 +56,6 @@ def samples_from_frame(
             zeros=zeros,
             gram=gram,
             gram_mean=gram_mean if kind == "mean" else None,
-            lone=lone,
             reference_error=reference_error,
         )
     return result

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,13 +43,9 @@ def summarise(samples: Samples, *, control: bool = True) -> Summary:
     the average has no bias, whatever the weights are. Draws of different folds are then not
     independent of each other, as each is in the fit of the other. So each draw answers for its
     own value and for half of what it did to those of others, and the standard errors are the
-    scatter of that. What lone tokens do is subtracted before, with the weight 1 that rare ones
-    have: a weight fitted to draws of which few have a rare token would be noise.
+    scatter of that.
     """
     replicates, sizes = samples.values.shape
-    plain = samples.values
-    if control and samples.lone is not None:
-        samples = replace(samples, values=plain - samples.lone)
     left = samples.values.copy()
     moved = np.zeros_like(left)
     affordable = replicates // DRAWS_PER_CONTROL - 1
@@ -64,7 +60,7 @@ def summarise(samples: Samples, *, control: bool = True) -> Summary:
     answered = left + moved / 2
     residuals = answered - answered.mean(axis=0)
     covariance = residuals.T @ residuals / (replicates * (replicates - 1))
-    before, after = plain.var(axis=0, ddof=1), np.diag(covariance) * replicates
+    before, after = samples.values.var(axis=0, ddof=1), np.diag(covariance) * replicates
     reduction = np.divide(before, after, out=np.ones(sizes), where=after > 0)
     shape = skewness(answered), excess_kurtosis(answered)
     return Summary(left.mean(axis=0), covariance, reduction, *shape)

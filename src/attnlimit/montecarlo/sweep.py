@@ -29,13 +29,13 @@ from attnlimit.montecarlo.estimators import (
     moment_square,
     times,
 )
-from attnlimit.montecarlo.lone_tokens import LoneTokens, lone_tokens
 from attnlimit.montecarlo.reference import (
     Moment,
     Reference,
     limit_reference,
     moment_reference,
 )
+from attnlimit.montecarlo.token_effects import TokenEffects, token_effects
 from attnlimit.theory.limit import limit
 from attnlimit.tokens import GaussianForm, Tokens
 
@@ -51,8 +51,7 @@ class Samples:
     """What every draw said about one statistic: one row for each draw, one column for each n.
 
     `gram` holds inner products of the mean output with the token features, whose expectation over
-    n tokens is `gram_mean / n`; `zeros` are further controls of mean zero, `lone` one whose weight
-    is 1.
+    n tokens is `gram_mean / n`; `zeros` are further controls of mean zero.
     """
 
     statistic: str
@@ -61,7 +60,6 @@ class Samples:
     zeros: list[Array] = field(default_factory=list)
     gram: Array | None = None
     gram_mean: Array | None = None
-    lone: Array | None = None
     reference_error: float = 0.0
 
     def part(self, rows: slice) -> Samples:
@@ -71,7 +69,6 @@ class Samples:
             values=self.values[rows],
             zeros=[control[rows] for control in self.zeros],
             gram=None if self.gram is None else self.gram[rows],
-            lone=None if self.lone is None else self.lone[rows],
         )
 
 
@@ -124,7 +121,7 @@ def sweep(
     asked = [min(size, queries or max(2048, size // 8)) for size in n.tolist()]
     kinds = {name: name.split("_")[0] for name in statistics}
     known = "covariance" in statistics and centred_gaussian
-    lone = lone_tokens(head, tokens, n.tolist() if known else [])
+    effects = token_effects(head, tokens, n.tolist() if known else [])
     rows: dict[str, list[list[Tensor]]] = defaultdict(list)
     children = seed.spawn(replicates)
     sets = sets or sets_of(int(n[-1]))
@@ -132,7 +129,7 @@ def sweep(
     for start in range(0, replicates, batch):
         seeds = children[start : start + batch]
         found: dict[str, list[Tensor]] = defaultdict(list)
-        for prefix in _prefixes(head, tokens, n, asked, sets, seeds, reference, features, lone):
+        for prefix in _prefixes(head, tokens, n, asked, sets, seeds, reference, features, effects):
             for name in statistics:
                 found[name].append(estimators[name](prefix))
             if "mean" in kinds.values():
@@ -140,7 +137,6 @@ def sweep(
                 found["zeros_mean"].append(mean_zeros(prefix))
             if "covariance" in kinds.values():
                 found["zeros_covariance"].append(covariance.controls(prefix))
-                found["lone"].append(prefix.lone)
         for name, columns in found.items():
             rows[name].append([one.unflatten(0, (-1, sets)).mean(1) for one in columns])
     errors = {
@@ -159,7 +155,6 @@ def sweep(
             ],
             gram=_table(rows["gram"]) if kind == "mean" else None,
             gram_mean=features.gram if kind == "mean" else None,
-            lone=_table(rows["lone"]) if name == "covariance" else None,
             reference_error=errors[kind],
         )
         for name, kind in kinds.items()
@@ -180,7 +175,7 @@ def _prefixes(
     seeds: Sequence[np.random.SeedSequence],
     reference: Reference,
     features: TokenFeatures,
-    lone: LoneTokens,
+    effects: TokenEffects,
 ) -> Iterator[Prefix]:
     """Every prefix of the sets of all draws, the sets of one draw side by side."""
     largest = int(n[-1])
@@ -189,7 +184,7 @@ def _prefixes(
     keys = torch.from_numpy(drawn).float()
     tilts = torch.from_numpy(drawn[:, : asked[-1]] @ head.A.T).float()
     limits = torch.from_numpy(limit(head, tokens)(drawn[:, : asked[-1]]) - reference.mean)
-    places = lone.places(keys)
+    places = effects.places(keys)
     value = torch.from_numpy(head.V.T.copy())
     mean = torch.from_numpy(reference.mean)
     sums = scalars = total = second = torch.zeros(())
@@ -217,7 +212,7 @@ def _prefixes(
             token_mean=total / size,
             second=second / size,
             queries=keys[:, :count].double(),
-            lone=lone.excess(places, size),
+            effects=effects.surplus(keys, places, size),
         )
 
 
