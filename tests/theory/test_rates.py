@@ -17,6 +17,15 @@ def test_mean_exponent(h, beta):
     assert found.rms_beta <= found.beta + 1e-12
 
 
+@pytest.mark.parametrize("h", [2.0, 3.0])
+def test_the_root_mean_square_tends_to_its_exponent(h):
+    law = al.predict(head(h), al.Gaussian(dim=1), "mean", [10**4, 10**6, 10**10])
+    exponent = al.rate(head(h), al.Gaussian(dim=1), "mean").rms_beta
+    off = np.abs(law.local_rate - exponent)
+    assert off[0] > off[1] > off[2]
+    assert off[2] < 0.015
+
+
 def test_pointwise_exponent_is_continuous_and_falls():
     values = [al.rate(head(h), al.Gaussian(dim=1), "pointwise").beta for h in (0.3, 0.7072, 1, 2)]
     np.testing.assert_allclose(values[:2], 0.5, atol=1e-4)

@@ -182,8 +182,9 @@ def _smooth_in_n(
 
 
 def _nodes(n: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At least four numbers of tokens that span n with a little to spare on both sides."""
+    """At least four numbers of tokens that span n with a little to spare where there is more."""
     low, high = max(2.0, float(n.min()) / _NEIGHBOUR), max(float(n.max()) * _NEIGHBOUR, 6.0)
+    high = min(high, float(checks.MAX_TOKENS))
     count = 4 + int(np.ceil(1.2 * np.log10(high / low)))
     nodes = np.unique(np.round(np.geomspace(low, high, count)).astype(np.int64))
     return nodes if len(nodes) >= 4 else np.arange(nodes[0], nodes[0] + 5)

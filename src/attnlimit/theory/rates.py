@@ -68,4 +68,5 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
     if square < 1:
         return Rate(statistic, 0.5, 0.5, 0.5, width, "parametric: horizon below 1")
     beta = 1 / (1 + square)
-    return Rate(statistic, beta, 1 / (2 * square), beta, width, "heavy-tailed: horizon 1 or more")
+    rms = (np.sqrt(0.25 + 2 / square) - 0.5) / 2
+    return Rate(statistic, beta, rms, beta, width, "heavy-tailed: horizon 1 or more")
