@@ -154,6 +154,7 @@ def test_the_command_answers_as_a_table_and_as_json():
     code, out, _ = call("cost", "--like", "minilm", "--text-tokens", "64", "--workers", "2")
     assert code == 0
     assert "A budget covers" in out
+    assert "a plan for the output (--kl) takes backward passes" in out
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,24 @@ def test_list_names_every_experiment(capsys):
     assert "gaussian" in run(capsys, "reproduce", "--list")[1]
 
 
+def test_list_of_one_experiment_names_its_settings(capsys):
+    code, out, _ = run(capsys, "reproduce", "gaussian", "--list", "--json")
+    assert code == 0
+    found = {row["setting"]: row for row in json.loads(out)}
+    assert found["replicates"] == {"setting": "replicates", "value": 100, "paper": 200}
+    assert "replicates" in run(capsys, "reproduce", "gaussian", "--list")[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["reproduce", "nothing"], "There is no experiment 'nothing'"),
+        (["reproduce", "gausian"], "did you mean gaussian?"),
         (["reproduce", "clt", "--seed", "-1"], "--seed"),
         (["reproduce", "clt", "--workers", "0"], "--workers"),
         (["reproduce", "clt", "--out", "/proc/none"], "Cannot write"),
+        (["explorer", "--page", "/proc/none/page.html"], "Cannot read or write /proc/none"),
+        (["try", "--evict", "0.5"], "has no cache to cut"),
         (["runs", "show", "nothing"], "There is no run 'nothing'"),
         (["runs", "show", ""], "There is no run"),
         (["runs", "remove", "nothing", "--yes"], "There is no run"),

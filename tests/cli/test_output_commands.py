@@ -110,6 +110,7 @@ def test_a_wrong_capture_is_one_sentence(command, arguments, message, texts, tmp
         (["--cosine", 0.9, "--perplexity", 1.1], "Give one target"),
         (["--per", "word"], "per"),
         (["--scheme", "best"], "There is no sampler"),
+        (["--two-sided"], "--two-sided is for own tensors"),
     ],
 )
 def test_a_wrong_target_is_one_sentence(arguments, message, texts, tmp_path, monkeypatch):

@@ -54,7 +54,14 @@ def test_a_gated_attention_of_your_own_is_read(capsys, path, tmp_path):
 
 
 def test_a_wrong_pooling_or_size_is_one_sentence(capsys, path):
-    for wrong in (["--pooling", "max"], ["--n", "1"], ["--sampler", "best"]):
-        code, _, err = run(capsys, path, *wrong)
+    wrongs = {
+        "--pooling max": "--pooling must be one of",
+        "--n 1": "--n must be at least 2",
+        "--sampler best": "There is no sampler 'best'",
+        "--attention none.pt": "There is no file none.pt",
+    }
+    for wrong, message in wrongs.items():
+        code, _, err = run(capsys, path, *wrong.split())
         assert code == 2
+        assert message in err
         assert err.strip().count("\n") == 0

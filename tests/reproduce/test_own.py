@@ -7,6 +7,7 @@ import pytest
 
 from attnlimit.errors import BadInput
 from attnlimit.reproduce import load, run
+from attnlimit.reproduce.documents import weights, with_model
 from attnlimit.reproduce.pages import write_report
 from attnlimit.runs import InProcess, LocalProcesses, RunFolder
 from called import call
@@ -134,12 +135,37 @@ def test_a_file_that_is_no_experiment_is_refused(tmp_path, text, message):
         ("n=10", "n must be like"),
         ("n=[]", "n must be like"),
         ("n=[10,null]", "n must be like"),
+        ("n=[0,10]", "n must be at least 1, got 0"),
+        ("replicates=1", "replicates must be at least 2, got 1"),
+        ("block=0", "block must be at least 1, got 0"),
     ],
 )
 def test_a_wrong_setting_is_a_sentence(tmp_path, setting, message):
     code, _, err = call("reproduce", "clt", "--set", setting, "--out", tmp_path)
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"n": [100, 200]}, "n must have at least 4 values, since a rate is fitted to them; got 2"),
+        ({"n": [1, 2, 3, 4]}, "n must be at least 2 tokens"),
+        ({"replicates": 3}, "replicates must be at least 4"),
+        ({"dim": 0}, "dim must be at least 1"),
+        ({"scales": [-1.0]}, "scales must be positive"),
+    ],
+)
+def test_what_has_no_rate_is_refused_before_it_is_run(setting, message):
+    with pytest.raises(BadInput, match=message):
+        load("gaussian").configured(setting)
+
+
+def test_another_model_is_recorded_with_its_own_weights():
+    config = load("bert").configured({"model": "smollm2"})
+    found = with_model(config)
+    assert found["weights"] == weights("smollm2")["weights"] != config["weights"]
+    assert found["text"] == config["text"]
 
 
 def test_settings_are_of_the_kind_they_replace():

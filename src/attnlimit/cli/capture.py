@@ -29,10 +29,10 @@ def capture(
     pickled_weights: Annotated[str | None, typer.Option(help=PICKLED)] = None,
     probes: Annotated[
         int | None,
-        typer.Option(help="Keep what moves the output, of so many backward passes: 4."),
+        typer.Option(help="Keep gradients of so many backward passes too, as 4, for plan --kl."),
     ] = None,
     output: Annotated[
-        str | None, typer.Option(help="Which output: kl, or cosine; its model's by default.")
+        str | None, typer.Option(help="With --probes, of which output: kl or cosine; by the model.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the probes.")] = 0,
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
@@ -72,7 +72,8 @@ def capture(
         return
     say(
         f"{question.model}: {len(question.layers)} layers of {question.heads} heads on {count} "
-        f"passages of {question.tokens} tokens, {size / 1e6:.1f} MB",
+        f"{'passage' if count == 1 else 'passages'} of {question.tokens} tokens, "
+        f"{size / 1e6:.1f} MB",
         f"capture  {out}; plan from it: attnlimit plan --capture {out}{_target(question, probes)}",
     )
 

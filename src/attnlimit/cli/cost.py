@@ -15,19 +15,23 @@ from attnlimit.models import load
 
 
 def cost(
-    model: Annotated[str | None, Option(help="A model to load.")] = None,
+    model: Annotated[
+        str | None, Option(help="A model to load: minilm, smollm2, a folder or a hub id.")
+    ] = None,
     like: Annotated[str | None, Option(help=f"Sizes of a known model: {', '.join(NAMED)}.")] = None,
     context: Annotated[int, Option("--context", "--text-tokens", help="Tokens of a text.")] = 512,
-    queries: Annotated[int, Option(help="Budgeted for each head.")] = 128,
+    queries: Annotated[int, Option(help="Queries of each head that are asked.")] = 128,
     parts: Annotated[int, Option(help="Passages of text.")] = 4,
-    replicates: Annotated[int, Option(help="Draws of measure.")] = 100,
+    replicates: Annotated[int, Option(help="Draws that measure takes.")] = 100,
     workers: Annotated[int, Option(help="Workers, of one core each.")] = 1,
     half: Annotated[bool, Option("--half", help="Weights and capture in 16 bits.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Predict the hours and memory of plan and measure, before they are run.
+    """Predict the hours and memory of capture, plan --heads and measure, before they are run.
 
-    Counts are exact; the seconds of each are timed on this machine, which takes some seconds.
+    Counts are exact; the seconds of each are timed on this machine, which takes some seconds. A
+    plan for the model's output (plan --kl) is not counted: its backward passes take what training
+    on a passage would.
     """
     if (model is None) == (like is None):
         raise BadInput("Give --model, a model to load, or --like, the sizes of a known one.")
@@ -46,5 +50,7 @@ def cost(
     print_table(found.totals())
     say(
         f"A budget covers {100 * job.share_covered:.1f} +- {100 * job.share_error:.2g} % of the "
-        f"queries, expected from {job.asked} of each head."
+        f"queries, expected from {job.asked} of each head.",
+        "plan is that of single heads (--heads); a plan for the output (--kl) takes backward "
+        "passes, as training on a passage would.",
     )

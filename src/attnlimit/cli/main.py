@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
@@ -35,7 +36,10 @@ COMMANDS = {
     "compare": ("report", "Put two runs of one kind side by side."),
     "explorer": ("report", "Write the page of sliders over the exact laws."),
     "tokens": ("tokens", "Shade a text by the influence of each token."),
-    "cost": ("cost", "Predict the hours and memory of plan and measure, before they are run."),
+    "cost": (
+        "cost",
+        "Predict the hours and memory of plan --heads and measure, before they are run.",
+    ),
     "models": ("models", "List the models and texts that are available here."),
     "runs": ("runs", "List, show and remove run folders."),
     "cluster": ("cluster", "Say how to start a cluster, or check one."),
@@ -60,8 +64,14 @@ def load_command(name: str) -> Any:
     if hasattr(module, "app"):
         root.add_typer(module.app, name=name)
     else:
-        shown = root.command(name, no_args_is_help=name in HELP_WITHOUT_ARGUMENTS)
-        shown(with_options(getattr(module, f"{name}_" if iskeyword(name) else name)))
+        command = getattr(module, f"{name}_" if iskeyword(name) else name)
+        paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+        shown = root.command(
+            name,
+            help="\n\n".join(" ".join(one.split()) for one in paragraphs),  # any terminal's width
+            no_args_is_help=name in HELP_WITHOUT_ARGUMENTS,
+        )
+        shown(with_options(command))
     return typer.main.get_group(root).commands[name]
 
 
@@ -84,7 +94,8 @@ def build() -> typer.Typer:
     @app.callback()
     def root(
         version: Annotated[
-            bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")
+            bool,
+            typer.Option("--version", callback=_version, is_eager=True, help="Print it, and stop."),
         ] = False,
     ) -> None:
         """How many tokens are enough for attention: predicted, then measured."""
@@ -109,8 +120,10 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(1)
     except MemoryError:
         _fail("Error: not enough memory for these sizes; choose fewer or smaller n.", 2, as_json)
-    except (AttnlimitError, OSError) as error:
+    except AttnlimitError as error:
         _fail(f"Error: {error}", 2, as_json)
+    except OSError as error:
+        _fail(f"Error: {_said(error)}", 2, as_json)
     except Exception as error:
         if hasattr(error, "format_message"):  # what typer has to say about options
             _fail(error.format_message(), 2, as_json)
@@ -121,6 +134,13 @@ def main(arguments: list[str] | None = None) -> None:
             "Set ATTNLIMIT_DEBUG=1 to see where it happened."
         )
         _fail(sentence, 1, as_json)
+
+
+def _said(error: OSError) -> str:
+    """What the system refused, of which file."""
+    if error.filename is None or error.strerror is None:
+        return str(error)
+    return f"Cannot read or write {error.filename}: {error.strerror}."
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> NoReturn:

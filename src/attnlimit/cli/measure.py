@@ -42,7 +42,9 @@ def demo(
 def measure(
     asked: ModelOptions,
     how: RunOptions,
-    replicates: Annotated[int, typer.Option(help="Draws of the referee.")] = REPLICATES,
+    replicates: Annotated[
+        int, typer.Option(help="Draws that each head is measured with.")
+    ] = REPLICATES,
     json: AsJson = False,
 ) -> None:
     """Plan for the model's output, look at every head by itself, measure both, write the page.

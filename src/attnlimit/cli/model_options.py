@@ -29,9 +29,11 @@ class ModelOptions:
     )
     tokens: Annotated[int, Option(help="Context: tokens of a passage.")] = 512
     parts: Annotated[int, Option(help="Passages of each text that plans are made on.")] = 4
-    epsilon: Annotated[float | None, Option(help="A single head's relative error, 0.1.")] = None
-    delta: Annotated[float | None, Option(help="Its chance of missing it, 0.05.")] = None
-    quantile: Annotated[float | None, Option(help="Its share of queries covered, 0.99.")] = None
+    epsilon: Annotated[float | None, Option(help="Of a head by itself: relative error, 0.1.")] = (
+        None
+    )
+    delta: Annotated[float | None, Option(help="Chance that it is missed, 0.05.")] = None
+    quantile: Annotated[float | None, Option(help="Share of queries that keep it, 0.99.")] = None
     layer: Annotated[list[int] | None, Option(help="Only this layer; may be repeated.")] = None
     device: Annotated[str, Option(help=DEVICE)] = "auto"
     dtype: Annotated[str | None, Option(help=DTYPE)] = None
@@ -50,6 +52,8 @@ class ModelOptions:
     def question(self, **more: Any) -> Question:
         """Return what is asked, with what else it takes."""
         said = {"epsilon": self.epsilon, "delta": self.delta, "quantile": self.quantile}
+        if self.two_sided and not self.more_files:
+            raise BadInput("--two-sided is for own tensors: --capture q.npy k.npy v.npy.")
         terms = Terms(**{name: value for name, value in said.items() if value is not None})
         if self.capture is not None:
             return ask_stored(

@@ -39,11 +39,14 @@ class OutputOptions:
     cosine: Annotated[
         float | None, Option(help="Cosine that an embedding keeps, 0.999 if not said.")
     ] = None
-    per: Annotated[str, Option(help="One size for the model, each layer, or each head.")] = "model"
-    cost: Annotated[str, Option(help="What is made small: read, bytes or stored.")] = "read"
-    scheme: Annotated[str, Option(help="threshold, or a sampler such as top-k:64+192.")] = (
-        "threshold"
-    )
+    per: Annotated[str, Option(help="What has a size of its own: model, layer or head.")] = "model"
+    cost: Annotated[
+        str,
+        Option(help="Made small: keys read (read), bytes moved (bytes) or keys stored (stored)."),
+    ] = "read"
+    scheme: Annotated[
+        str, Option(help="How keys are chosen: threshold, or a sampler such as top-k:64+192.")
+    ] = "threshold"
 
     @property
     def asked(self) -> bool:

@@ -51,10 +51,14 @@ def plan(
 ) -> None:
     """Say how few keys keep a model's output, and measure that on a passage not planned on.
 
-    The target is --kl, --perplexity or --cosine; without one, 0.01 nats, or a cosine of 0.999 of a
-    model without next tokens. Given only --epsilon, --delta, --quantile or --layer, heads are
-    budgeted one by one instead; and so are those of a capture's folder, unless there is a target,
-    which is planned for and not measured.
+    The target is --kl, --perplexity or --cosine; without one, 0.01 nats, or a cosine of 0.999 where
+    the model predicts no next token.
+
+    With --heads every head is budgeted by itself, too. With --epsilon, --delta, --quantile or
+    --layer and no target, heads alone are.
+
+    A capture's folder has no model to run: a target is planned for and not measured, and without a
+    target heads are budgeted.
     """
     if quick and page is not None:
         raise BadInput("A page shows what was measured: leave out --quick, or --page.")

@@ -18,7 +18,9 @@ from attnlimit.runs import RunFolder
 
 Run = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
 PageHere = Annotated[Path, typer.Option("--page", help="Where the page goes.")]
-Page = Annotated[Path | None, typer.Option("--page", help="Where the page goes.")]
+Page = Annotated[
+    Path | None, typer.Option("--page", help="Where the page goes; into the run by default.")
+]
 
 
 def report(run: Run, out: Root = Path("runs"), page: Page = None, json: AsJson = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from json import loads
+from json import dumps, loads
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,12 +32,19 @@ def reproduce(
     paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes.")] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another setting, as in n=[100,1000]."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Another setting, as in n=[100,1000]; may be repeated. NAME --list names them.",
+        ),
     ] = None,
     capture: Annotated[
         str | None, typer.Option(help="A capture's folder, in place of its model and text.")
     ] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Say what there is, and stop.")] = False,
+    list_all: Annotated[
+        bool,
+        typer.Option("--list", help="Name the experiments, or the settings of one, and stop."),
+    ] = False,
     json: AsJson = False,
     *,
     how: RunOptions,
@@ -47,7 +54,7 @@ def reproduce(
     The same command resumes an interrupted run, and shows a finished one again.
     """
     if list_all:
-        _list(json)
+        _list(name, json)
         return
     if name is None:
         raise BadInput("Which experiment? `attnlimit reproduce --list` names them.")
@@ -99,11 +106,21 @@ def _setting(text: str) -> tuple[str, Any]:
         return key, value
 
 
-def _list(json: bool) -> None:
+def _list(name: str | None, json: bool) -> None:
     from attnlimit.reproduce import EXPERIMENTS, load
 
-    rows = [{"name": name, "title": load(name).title} for name in EXPERIMENTS]
+    rows: list[dict[str, Any]]
+    if name is None:
+        rows = [{"name": one, "title": load(one).title} for one in EXPERIMENTS]
+        head = "attnlimit reproduce NAME"
+    else:
+        found = load(name)
+        first, paper = found.config(paper=False), found.config(paper=True)
+        rows = [{"setting": key, "value": first[key], "paper": paper.get(key)} for key in first]
+        head = f"attnlimit reproduce {name} --set SETTING=VALUE"
     if json:
         print_json(rows)
-    else:
-        print_table(pd.DataFrame(rows), "attnlimit reproduce NAME")
+        return
+    print_table(
+        pd.DataFrame(rows).map(lambda one: one if isinstance(one, str) else dumps(one)), head
+    )

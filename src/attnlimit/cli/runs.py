@@ -93,7 +93,9 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
 def remove(
     name: Name,
     out: Root = Path("runs"),
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do not ask; with --json nothing is asked.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Remove one run folder and everything in it."""

@@ -88,11 +88,13 @@ def curves(
 def plan(
     bags: BagsFile,
     budget: Annotated[
-        Numbers | None, typer.Option(help="Numbers of labelled bags; multiples of the pilot.")
+        Numbers | None, typer.Option(help="Labelled bags to predict for; 1, 2, 4 and 8 pilots.")
     ] = None,
     bag: Annotated[str, typer.Option(help="Column that names the bag.")] = "bag",
     label: Annotated[str, typer.Option(help="Column with the bag's label.")] = "label",
-    max_dim: Annotated[int | None, typer.Option(help="Keep this many components.")] = None,
+    max_dim: Annotated[
+        int | None, typer.Option(help="Most principal components that the theory looks at.")
+    ] = None,
     *,
     shown: Shown,
 ) -> None:
@@ -171,7 +173,9 @@ def oracle(
 @with_options
 def separation(
     error: Annotated[float, typer.Option(help="Error to reach.")] = 0.05,
-    length: Annotated[Numbers, typer.Option("--length", "-L")] = "16,256,4096,65536,1048576",
+    length: Annotated[
+        Numbers, typer.Option("--length", "-L", help="Tokens in a bag.")
+    ] = "16,256,4096,65536,1048576",
     signals: Annotated[int, typer.Option("--signals", "-R", help="Signals in a bag.")] = 1,
     prior: Annotated[float, typer.Option("--prior", help="Probability of a positive bag.")] = 0.5,
     draws: Draws = 0,

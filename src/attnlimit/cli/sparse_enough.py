@@ -20,7 +20,9 @@ POOLINGS = ("two-step", "joint", "mean")
 def enough(
     bags: BagsFile,
     n: Annotated[Numbers, typer.Option("-n", "--n", help="Instances drawn or kept.")] = "2,4,8,16",
-    pooling: Annotated[str, typer.Option(help="two-step, joint or mean.")] = "two-step",
+    pooling: Annotated[
+        str, typer.Option(help="What plan calls attention (two-step), joint, or mean.")
+    ] = "two-step",
     attention: Annotated[
         Path | None, typer.Option(help="State dict (.pt) of a gated attention of your own.")
     ] = None,
@@ -28,7 +30,7 @@ def enough(
         list[str] | None,
         typer.Option(help="iid, without-replacement, top-k, threshold ...; may be repeated."),
     ] = None,
-    change: Annotated[float, typer.Option(help="Part of decisions that may change.")] = 0.01,
+    change: Annotated[float, typer.Option(help="Share of decisions that may change.")] = 0.01,
     draws: Annotated[int, typer.Option(help="Draws of each bag to measure.")] = 200,
     most: Annotated[int, typer.Option(help="Ask at most so many bags.")] = 100,
     bag: Annotated[str, typer.Option(help="Column that names the bag.")] = "bag",
@@ -39,12 +41,11 @@ def enough(
     """Error of the pooled feature, and decisions that change, when n instances are read."""
     from attnlimit.report.enough_page import enough_figure, enough_page
     from attnlimit.report.page import write_page
-    from attnlimit.samplers.spec import parse_sampler
     from attnlimit.sparse import enough as ask
     from attnlimit.sparse import read_bags
     from attnlimit.sparse.instances.enough import SAMPLERS
 
-    chosen = [parse_sampler(one if set(one) & set(":+") else f"{one}:1") for one in sampler or ()]
+    chosen = [_sampler(one) for one in sampler or ()]
     sizes = [count(value, "--n", smallest=2) for value in numbers(n, "--n")]
     asked = _pooling(pooling, attention)
     labelled = read_bags(bags, bag, label)
@@ -70,6 +71,13 @@ def enough(
     shown.show(table, "What n instances of a bag give", notes, enough=found.enough)
 
 
+def _sampler(text: str) -> Any:
+    """Return the sampler that is named, of any size: --n replaces it."""
+    from attnlimit.samplers.spec import NAMES, parse_sampler
+
+    return parse_sampler(f"{text}:1" if text in NAMES else text)
+
+
 def _pooling(name: str, attention: Path | None) -> Any:
     from attnlimit.sparse import AttentionPooling, GatedAttention, MeanPooling
 
@@ -78,6 +86,8 @@ def _pooling(name: str, attention: Path | None) -> Any:
         return MeanPooling() if name == "mean" else AttentionPooling(name)
     import torch
 
+    if not attention.is_file():
+        raise BadInput(f"There is no file {attention}; give the state dict of a gated attention.")
     try:
         state = torch.load(attention, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can trip the reader anywhere

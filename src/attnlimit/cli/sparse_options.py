@@ -17,7 +17,7 @@ Numbers = str
 Strengths = Annotated[Numbers, typer.Option("--strength", help="Sizes of the signal, noise is 1.")]
 Alphas = Annotated[Numbers, typer.Option("--alpha", help="Bags over dimension.")]
 Loss = Annotated[str, typer.Option("--loss", help="logistic, square or hinge.")]
-Ridge = Annotated[float, typer.Option("--ridge", help="Ridge on the readout; 0 for the limit.")]
+Ridge = Annotated[float, typer.Option("--ridge", help="Ridge on the readout; 0: a vanishing one.")]
 Model = Annotated[str, typer.Option("--model", help="attention, pooled, vectorized or all.")]
 BagsFile = Annotated[
     Path, typer.Argument(help="CSV or parquet with bag ids, or a folder of .npy, .npz, .pt or .h5.")
@@ -45,8 +45,8 @@ class Task(Bags):
 class Query:
     """What is known of the query."""
 
-    cosine: Annotated[float, typer.Option("--cosine", help="Its cosine with the signal.")] = 0.9
-    sharpness: Annotated[float, typer.Option("--sharpness", help="beta |q|.")] = 1.0
+    cosine: Annotated[float, typer.Option("--cosine", help="Query's cosine with the signal.")] = 0.9
+    sharpness: Annotated[float, typer.Option("--sharpness", help="Of the query: beta |q|.")] = 1.0
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Steps:
 class Drawn:
     """What is measured beside the prediction."""
 
-    dim: Annotated[int, typer.Option(help="Also draw bags of this dimension.")] = 0
+    dim: Annotated[int, typer.Option(help="Draw bags of this dimension too; 0: none.")] = 0
     replicates: Annotated[int, typer.Option(help="Draws for --dim.")] = 8
 
 

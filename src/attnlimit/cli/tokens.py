@@ -28,7 +28,8 @@ def tokens(
     layer: Annotated[int, typer.Option(help="Layer; negative ones count from the last.")] = -1,
     head: Annotated[int | None, typer.Option(help="Head; the whole layer by default.")] = None,
     folder: Annotated[
-        str | None, typer.Option("--capture", help="A capture's folder, in place of all that.")
+        str | None,
+        typer.Option("--capture", help="A capture's folder, in place of model and text."),
     ] = None,
     length: Annotated[int, typer.Option(help="Tokens of the text to read, at most.")] = 512,
     document: Annotated[int, typer.Option(help="Which document of a folder or corpus.")] = 0,

@@ -69,6 +69,11 @@ def try_(
     question = ask(model, text, tokens=tokens, parts=1, device=device, dtype=dtype)
     loaded, ids = question.loaded(), question.passages[0].ids
     if evict:
+        if not loaded.causal:
+            raise BadInput(
+                f"{model} reads all its tokens at once and has no cache to cut; --evict takes a "
+                "model that writes text, such as --model smollm2."
+            )
         rows = _try_evict(loaded, ids, evict, sizes, how, shown=not json)
         cut = {"prompt": len(ids) // 2, "after": len(ids) - len(ids) // 2}
         if json:

@@ -13,7 +13,7 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import OWN, SKEWNESS, agreement
 from attnlimit.reproduce.documents import EveryHead
-from attnlimit.reproduce.estimates import rate
+from attnlimit.reproduce.estimates import check_rate, rate
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.panels import LINEAR, marks, panel, points
 from attnlimit.reproduce.rows import groups, where
@@ -34,6 +34,10 @@ class Bert(EveryHead):
             "n": [64, 96, 128, 192, 256, 320, 384],
             "replicates": 500 if paper else 150,
         }
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        check_rate(config)
 
     def shards(self, config: Config) -> list[Shard]:
         # One stream for all: heads share their draws, so that a layer's heads can be added up.

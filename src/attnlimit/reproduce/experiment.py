@@ -11,10 +11,14 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import COMPARED, agreement, comparable, with_z
 from attnlimit.runs.experiment import Config, Shard, halve_draws
+
+SMALLEST = {"n": 1, "replicates": 2, "block": 1}
+"""What a setting whose name ends so must be at least."""
 
 
 class Experiment(ABC):
@@ -104,7 +108,17 @@ class Experiment(ABC):
                 )
             if not _alike(value, config[key]):
                 raise BadInput(f"{key} must be like {config[key]!r}, got {value!r}.")
-        return config | dict(overrides or {}) | {"seed": seed}
+        config |= dict(overrides or {})
+        self.check(config)
+        return config | {"seed": seed}
+
+    def check(self, config: Config) -> None:
+        """Refuse what cannot be computed before anything is; by default counts too small."""
+        for key, value in config.items():
+            smallest = SMALLEST.get(key.rpartition("_")[2])
+            for one in value if isinstance(value, list) else [value]:
+                if smallest is not None and type(one) is int:
+                    checks.count(one, key, smallest=smallest)
 
 
 class DrawnExperiment(Experiment):

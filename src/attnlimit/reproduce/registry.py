@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 
@@ -29,9 +30,11 @@ def load(name: str) -> Experiment:
     if name.endswith(".py"):
         return _own(Path(name))
     if name not in EXPERIMENTS:
+        close = get_close_matches(name, EXPERIMENTS, n=1)
+        there = f"did you mean {close[0]}?" if close else f"there are {', '.join(EXPERIMENTS)}."
         raise BadInput(
-            f"There is no experiment {name!r}; there are {', '.join(EXPERIMENTS)}, and your own "
-            "by the path of its .py file."
+            f"There is no experiment {name!r}; {there} Your own is named by the path of its .py "
+            "file."
         )
     experiment = import_module(EXPERIMENTS[name]).EXPERIMENT
     assert isinstance(experiment, Experiment)

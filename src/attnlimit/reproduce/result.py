@@ -127,6 +127,10 @@ def run(
     """
     chosen = load(experiment) if isinstance(experiment, str) else experiment
     config = chosen.configured(overrides, paper=paper, seed=seed)
+    if "weights" in config and "model" in (overrides or {}):
+        from attnlimit.reproduce.documents import with_model
+
+        config = with_model(config)
     if capture is not None:
         from attnlimit.reproduce.documents import with_capture
 

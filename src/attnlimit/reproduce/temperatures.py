@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.curve import Curve
 from attnlimit.errors import NoLimitError, NotConverged
@@ -24,6 +25,7 @@ from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import OWN, agreement, largest_z, said
+from attnlimit.reproduce.estimates import check_rate
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 from attnlimit.reproduce.panels import pairs, panel, points
 from attnlimit.reproduce.rows import groups, where
@@ -58,6 +60,13 @@ class Temperatures(DrawnExperiment):
     @abstractmethod
     def limit(self, horizon: Array) -> Array:
         """Return the rate in the end, at every horizon."""
+
+    def check(self, config: Config) -> None:
+        super().check(config)
+        check_rate(config)
+        checks.count(config["dim"], "dim")
+        for scale in config["scales"]:
+            checks.positive(scale, "scales")
 
     def shards(self, config: Config) -> list[Shard]:
         common = {key: config[key] for key in ("dim", "variance", "n") if key in config}

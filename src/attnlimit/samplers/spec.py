@@ -37,6 +37,7 @@ _KINDS: dict[str, tuple[type[Sampler], tuple[Callable[[str], float], ...]]] = {
     "sinks-recent": (SinksAndRecent, (int, int)),
     "sinks-window": (SinksAndWindow, (int, int)),
 }
+NAMES = tuple(_KINDS)
 _SAMPLE = re.compile(r"(?P<kept>.*)\+(?P<sample>\d+)(?P<plain>plain)?")
 
 

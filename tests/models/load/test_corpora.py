@@ -29,6 +29,8 @@ def test_wikipedia_articles_are_plain_text():
     assert read_corpus("wikipedia:Autism")[0].title == "Autism"
     with pytest.raises(BadInput, match="no document"):
         read_corpus("wikipedia:No such article")
+    assert len(repr(found)) < 200
+    assert repr(found["Autism"]).startswith("Document('Autism', ")
 
 
 def test_addresses_are_read_by_president_and_year():

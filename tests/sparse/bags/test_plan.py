@@ -80,6 +80,9 @@ def test_no_option_is_needed_where_features_outnumber_instances():
     bags = [rng.standard_normal((1 + n % 3, 60)) for n in range(12)]
     plan = plan_bags(make_bags(bags, [1, 0] * 6))
     assert plan.budgets.tolist() == [12, 24, 48, 96]
+    for wrong in ({"budgets": [2]}, {"budgets": []}, {"max_dim": 0}):
+        with pytest.raises(BadInput, match=next(iter(wrong))):
+            plan_bags(make_bags(bags, [1, 0] * 6), **wrong)
     assert "bags" in str(plan)
     with pytest.raises(BadInput, match="at least 3 bags of each class"):
         plan_bags(make_bags(bags[:3], [1, 0, 0]))

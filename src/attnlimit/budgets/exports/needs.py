@@ -92,7 +92,7 @@ def read_needs(path: str | Path, kv_heads: int | None = None) -> Needs:
         return needs_of(read_plan(path), kv_heads)
     if isinstance(schema, str) and schema.startswith("attnlimit.output-plan/"):
         return needs_of(OutputPlan.read(path), kv_heads)
-    raise BadInput(f"{path} is not a plan; make one: attnlimit plan --budget {path}.")
+    raise BadInput(f"{path} is not a plan; make one: attnlimit plan --budget plan.json.")
 
 
 def needs_of(plan: OutputPlan | Plan, kv_heads: int | None = None) -> Needs:

@@ -20,6 +20,9 @@ class Document:
     title: str
     text: str
 
+    def __repr__(self) -> str:
+        return f"Document({self.title!r}, {len(self.text)} characters)"
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -28,6 +31,9 @@ class Corpus:
     documents: tuple[Document, ...]
     source: str
     licence: str
+
+    def __repr__(self) -> str:
+        return f"Corpus({len(self)} documents of {self.source}, {self.licence}; see .titles)"
 
     def __len__(self) -> int:
         return len(self.documents)
@@ -43,7 +49,7 @@ class Corpus:
                     return document
             close = get_close_matches(key, self.titles, n=3, cutoff=0.3) or self.titles[:3]
             raise BadInput(
-                f"{self.source} has no document {key!r}; it has {len(self)}, "
+                f"There is no document {key!r} in {self.source}; there are {len(self)}, "
                 f"such as {', '.join(close)}."
             )
         if not -len(self) <= key < len(self):

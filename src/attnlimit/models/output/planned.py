@@ -96,6 +96,8 @@ class OutputPlan(Result, Pictured):
             f"  nine of ten other texts should stay below {self.next_text:.3g}{unit}",
             f"  {self._sizes()}",
         ]
+        if len(self.tokens) == 1 and self.next_text > self.target:
+            lines[2] += ": to keep the target there, plan on several texts"
         if not self.trusted:
             lines.append("  the target is beyond where predictions hold; measure it: try_samplers")
         return "\n".join(lines)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from attnlimit.checks import Array, count, token_counts
+from attnlimit.checks import Array, count
 from attnlimit.errors import BadInput
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result
@@ -176,8 +176,13 @@ def plan_bags(
         Keep at most so many principal components of the noise when the theory's own picture is
         estimated; chosen by the number of instances by default.
     """
-    grown = np.array(GROWTH) * len(bags)
-    sizes = grown if budgets is None else np.unique(token_counts(budgets, "budgets", smallest=4))
+    sizes = np.array(GROWTH) * len(bags)
+    if budgets is not None:
+        sizes = np.unique([count(one, "budgets", smallest=4) for one in budgets])
+    if len(sizes) == 0:
+        raise BadInput("budgets is empty; give at least one number of labelled bags.")
+    if max_dim is not None:
+        count(max_dim, "max_dim")
     first, second = np.random.SeedSequence(seed).spawn(2)
     effort = affordable(bags)
     shrinkage = best_shrinkage(bags, effort._replace(repeats=1), first)
