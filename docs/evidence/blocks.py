@@ -23,7 +23,8 @@ BLOCK = re.compile(
 )
 WIDTH = 116
 EVERY = "every run"
-"""In place of a command: the function takes all runs that there are, and the table as it was."""
+"""Before or in place of commands: the function takes all runs that there are, and the table as it
+was. Commands are then those that it would like to be run."""
 
 
 Make = Callable[..., Any]
@@ -39,12 +40,12 @@ class Maker:
     says: str = ""
 
     def missing(self, runs: Runs) -> list[str]:
-        """Commands whose run is not there."""
-        return [one for one in self.commands if one not in runs and one != EVERY]
+        """Commands whose run is not there; none where the table takes what there is."""
+        return [] if EVERY in self.commands else [one for one in self.commands if one not in runs]
 
     def text(self, runs: Runs, body: str = "") -> str:
         """What stands between the two comments, where `body` did."""
-        if self.commands == (EVERY,):
+        if EVERY in self.commands:
             return f"\n{markdown(self.make(runs, frame_of(body)))}\n\n"
         given = [runs[one] for one in self.commands]
         found = self.make(*given)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from evidence.blocks import EVERY, table, value
+from evidence.blocks import EVERY, table
 from evidence.cells import number
 from evidence.overview import stayed
 from evidence.runs import Runs
@@ -23,7 +23,7 @@ ASKED = (0.92, 0.98)
 SURE = 2.0
 
 
-@table(EVERY)
+@table(EVERY, *COMMANDS.values())
 def coverage(runs: Runs, before: pd.DataFrame) -> pd.DataFrame:
     """Every row that was counted; rates are those fitted to the values beside them."""
     lines = []
@@ -31,13 +31,6 @@ def coverage(runs: Runs, before: pd.DataFrame) -> pd.DataFrame:
         one = runs.get(command)
         lines += shown(part, one.table) if isinstance(one, Study) else stayed(before, "part", part)
     return pd.DataFrame(lines)
-
-
-@value(*COMMANDS.values())
-def coverage_within(*parts: Study) -> str:
-    """How many rows are where they should be."""
-    rows = pd.concat([one.table for one in parts], ignore_index=True)
-    return f"{int(rows['coverage'].between(*ASKED).sum())} of {len(rows)}"
 
 
 def shown(part: str, rows: pd.DataFrame) -> list[dict[str, object]]:

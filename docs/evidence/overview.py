@@ -24,23 +24,25 @@ def chosen(runs: Runs) -> list[Run]:
 
 
 def compared(run: Run) -> pd.DataFrame:
-    """Return the rows that have a prediction and a measurement, with their z."""
+    """Return the rows that have a prediction and a drawn measurement, with their z."""
     both = run.result.experiment.compared(run.config, run.curves)
-    return pd.DataFrame() if both is None else with_z(both[both["measured"] != 0])
+    if both is None:
+        return pd.DataFrame()
+    return with_z(both[both["measured"] != 0]).dropna(subset="z")
 
 
 def line(name: str, quantity: str, rows: pd.DataFrame) -> dict[str, object]:
     """One line of the table."""
     ratio = (rows["predicted"] / rows["measured"]).astype(float)
     low, middle, high = np.quantile(ratio, [0.05, 0.5, 0.95])
-    z = rows["z"].dropna()
+    z = rows["z"]
     return {
         "experiment": f"`{name}`",
         "quantity": quantity,
         "points": len(rows),
         "predicted / measured": f"{middle:.3f} ({low:.3f} to {high:.3f})",
         "standard error": f"{(rows['stderr'] / rows['measured'].abs()).median():.2%}",
-        "rms z": f"{np.sqrt((z**2).mean()):.2f}" if len(z) else "nothing random",
+        "rms z": f"{np.sqrt((z**2).mean()):.2f}",
         "beyond 3": int((z.abs() > 3).sum()),
     }
 
