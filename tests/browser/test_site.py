@@ -18,17 +18,22 @@ PAGES = [
     "tutorials/model",
     "choose/scheme",
     "theory/exact-law",
+    "theory/moments",
+    "runs",
     "gallery/index",
     "gallery/exact_law",
     "reference/command-line",
     "reference/api/names/attnlimit.predict",
 ]
 ARTICLE = "article.bd-article"
-# Wide things that nobody can scroll to: past the window's edge, and no box around them scrolls.
+# Wide things that nobody can scroll to: past the window's left edge, or past its right one and no
+# box around them scrolls.
 LOST = """() => [...document.querySelectorAll("pre, table, mjx-container, img")]
   .filter(node => node.closest("article"))
-  .filter(node => node.getBoundingClientRect().right > window.innerWidth + 1)
   .filter(node => {
+    const place = node.getBoundingClientRect();
+    if (place.left < -1 && place.width) return true;
+    if (place.right <= window.innerWidth + 1) return false;
     for (let box = node; box && box.tagName !== 'MAIN'; box = box.parentElement)
       if (/auto|scroll/.test(getComputedStyle(box).overflowX)) return false;
     return true;
