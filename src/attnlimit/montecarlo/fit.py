@@ -19,8 +19,6 @@ MIN_POINTS = 4
 MIN_REPLICATES = 4
 BOOTSTRAP = 4000
 HEAVY_SHARE = 0.25
-BENT = 1e-4
-"""Chance of a straight line below which a curve is taken to bend."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,18 +100,17 @@ class RateFit(Result, Pictured):
 
 
 def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
-    """Fit a rate to a curve: weighted least squares of log(root error) on log n.
+    """Fit a rate to a curve: least squares of log(root error) on log n.
 
-    Weights are the inverse variances, smoothed to a power of n; the standard error, the interval
+    All points count the same: the slope of a curve that bends depends on their weights, and weights
+    from the draws would bring noise that no standard error has. The standard error, the interval
     and the goodness of fit use the joint covariance of the points, which share their draws.
-    Theory's curves, without standard errors, are fitted with equal weights, and so are curves that
-    bend: their slope depends on the weights, whose noise no standard error has.
 
     Parameters
     ----------
     curve : Curve
     predicted : Curve, optional
-        Theory's curve of the same statistic at the same n, fitted with the same weights.
+        Theory's curve of the same statistic at the same n, fitted in the same way.
 
     Raises
     ------
@@ -143,35 +140,20 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
     log_root = half * np.log(curve.value)
     log_covariance = half**2 * covariance / np.outer(curve.value, curve.value)
     design = np.stack([np.ones(points), -log_n], axis=1)
-    weights = _weights(log_n, np.diag(log_covariance)) if measured else np.ones(points)
-    solve = _solution(design, weights)
+    solve = np.linalg.pinv(design)
     chi_square, freedom = _goodness(log_root, log_covariance, solve, design, measured)
-    p_value = float(chi2.sf(chi_square, freedom)) if freedom else 1.0
-    if p_value < BENT:
-        solve = _solution(design, np.ones(points))
     return RateFit(
         statistic=curve.statistic,
         beta=float(solve[1] @ log_root),
         stderr=float(np.sqrt(solve[1] @ log_covariance @ solve[1])),
         chi_square=chi_square,
         freedom=freedom,
-        p_value=p_value,
+        p_value=float(chi2.sf(chi_square, freedom)) if freedom else 1.0,
         predicted=_predicted(predicted, curve, solve[1]),
         heavy_tailed=share is not None and bool((share > HEAVY_SHARE).any()),
         n_range=(int(curve.n[0]), int(curve.n[-1])),
         bootstrap=_bootstrap(curve, covariance, half, solve[1]),
     )
-
-
-def _solution(design: Array, weights: Array) -> Array:
-    """Rows that make the intercept and the rate of the points, by weighted least squares."""
-    return np.asarray(np.linalg.solve(design.T @ (weights[:, None] * design), design.T * weights))
-
-
-def _weights(log_n: Array, variances: Array) -> Array:
-    """Inverse variances, smoothed to a power of n: each by itself is known badly."""
-    smooth = np.polyfit(log_n - log_n.mean(), np.log(variances), 1)
-    return np.asarray(np.exp(-np.polyval(smooth, log_n - log_n.mean())))
 
 
 def _goodness(
