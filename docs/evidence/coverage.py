@@ -15,7 +15,7 @@ from evidence.studies import Study
 
 PARTS = (
     *("statistics", "many", "captured", "synthetic", "trained", "tested", "separable"),
-    *("models", "outputs"),
+    *("models", "outputs", "cuts"),
 )
 COMMANDS = {part: f"python studies/coverage.py {part}" for part in PARTS}
 ROW = ["what", "statistic", "draws"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from attnlimit.checks import Array
+from attnlimit.curve import NORMS
 from attnlimit.reproduce.experiment import Config, grid
 from attnlimit.reproduce.temperatures import Temperatures
+from attnlimit.theory.rates import norm_rate, rms_rate
 from attnlimit.tokens import Gaussian
 
 
@@ -15,7 +17,7 @@ class GaussianTokens(Temperatures):
 
     name = "gaussian"
     title = "Gaussian tokens: error of mean and covariance against n, from diffuse to frozen heads"
-    formula = "1/2, then 1/(1+H²)"
+    formula = "1/2, then (√(1/4+2/H²) − 1/2)/2"
 
     def config(self, paper: bool) -> Config:
         return {
@@ -30,8 +32,8 @@ class GaussianTokens(Temperatures):
     def tokens(self, setting: Config) -> Gaussian:
         return Gaussian(dim=setting["dim"], variance=setting["variance"])
 
-    def limit(self, horizon: Array) -> Array:
-        return np.asarray(1 / (1 + np.maximum(horizon, 1.0) ** 2))
+    def limit(self, horizon: Array, statistic: str) -> Array:
+        return norm_rate(horizon) if statistic in NORMS else rms_rate(horizon)
 
 
 EXPERIMENT = GaussianTokens()

@@ -30,7 +30,7 @@ class SphereTokens(Temperatures):
     def tokens(self, setting: Config) -> Sphere:
         return Sphere(setting["dim"])
 
-    def limit(self, horizon: Array) -> Array:
+    def limit(self, horizon: Array, statistic: str) -> Array:
         return np.full(np.shape(horizon), 0.5)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:

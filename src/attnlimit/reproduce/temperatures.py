@@ -58,8 +58,8 @@ class Temperatures(DrawnExperiment):
         """Return the tokens of a configuration, or of a shard."""
 
     @abstractmethod
-    def limit(self, horizon: Array) -> Array:
-        """Return the rate in the end, at every horizon."""
+    def limit(self, horizon: Array, statistic: str) -> Array:
+        """Return the rate of a statistic's error in the end, at every horizon."""
 
     def check(self, config: Config) -> None:
         super().check(config)
@@ -106,7 +106,7 @@ class Temperatures(DrawnExperiment):
             for name in STATISTICS:
                 found = where(here, kind="predict", statistic=name)
                 curve = _curve(samples_curve(samples[name]), found)
-                limit = float(self.limit(np.asarray(strength)))
+                limit = float(self.limit(np.asarray(strength), name))
                 parts.append(curve.assign(scale=scale, horizon=strength, slope_limit=limit))
         return pd.concat(parts, ignore_index=True)
 
@@ -142,7 +142,7 @@ class Temperatures(DrawnExperiment):
             H = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
             limit, law = f"limit n → ∞: {self.formula}", "predicted at these n"
             lines = (
-                Series(H, self.limit(H), "dotted", limit, REFERENCE),
+                Series(H, self.limit(H, statistic), "dotted", limit, REFERENCE),
                 Series(one["horizon"], one["slope_predicted"], "line", law, "slope"),
                 points(one, "horizon", "slope", "slope_stderr", "measured", "slope"),
             )

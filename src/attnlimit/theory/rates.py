@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit import checks
+from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.result import Result
 from attnlimit.theory.limit import check_limit, horizon
@@ -67,6 +68,15 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
         return Rate(statistic, beta, beta, typical, width, "slow: few keys rule rare queries")
     if square < 1:
         return Rate(statistic, 0.5, 0.5, 0.5, width, "parametric: horizon below 1")
-    beta = 1 / (1 + square)
-    rms = (np.sqrt(0.25 + 2 / square) - 0.5) / 2
+    beta, rms = (float(one(np.asarray(width))) for one in (norm_rate, rms_rate))
     return Rate(statistic, beta, rms, beta, width, "heavy-tailed: horizon 1 or more")
+
+
+def norm_rate(horizon: Array) -> Array:
+    """Rate of the expected norm of the mean's error in the end, over Gaussian tokens."""
+    return np.asarray(1 / (1 + np.maximum(horizon, 1.0) ** 2))
+
+
+def rms_rate(horizon: Array) -> Array:
+    """Rate of its root mean square, which rare draws carry past the horizon 1."""
+    return np.asarray((np.sqrt(0.25 + 2 / np.maximum(horizon, 1.0) ** 2) - 0.5) / 2)

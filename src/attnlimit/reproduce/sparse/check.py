@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import comparable, with_z
+from attnlimit.reproduce.compare import BEYOND, comparable, with_z
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import LINEAR, panel
 from attnlimit.reproduce.rows import where
-from attnlimit.reproduce.sparse.rows import paired, sizes
+from attnlimit.reproduce.sparse.rows import finite, paired, sizes
 from attnlimit.sparse import SparseTask, readout, simulate_readout
 
 SETTINGS: list[dict[str, Any]] = [
@@ -48,7 +48,7 @@ class TheoryCheck(Experiment):
         return {
             "settings": SETTINGS,
             "dims": [250, 1000] if paper else [75, 300],
-            "replicates": [40, 12] if paper else [32, 12],
+            "replicates": [160, 48] if paper else [32, 12],
         }
 
     def shards(self, config: Config) -> list[Shard]:
@@ -73,6 +73,9 @@ class TheoryCheck(Experiment):
         labels = {"setting": shard["setting"], "name": name, "dim": shard["dim"]}
         return paired(labels, {name: getattr(found, name) for name in QUANTITIES}, drawn)
 
+    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        return finite(curves, curves["dim"])
+
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         both = extrapolated(config, curves)
         panels = []
@@ -86,7 +89,7 @@ class TheoryCheck(Experiment):
                 Series(ends, [0, 0], "dotted", None, REFERENCE),
                 *(Series(ends, [z, z], "dotted", None, REFERENCE) for z in (3, -3)),
             )
-            y = "predicted minus measured, in standard errors"
+            y = "predicted minus measured, in combined errors"
             panels.append(panel(label, series, y, "setting", **LINEAR, y_limits=(-5, 5)))
         return FigureSpec("Theory against trained classifiers, setting by setting", tuple(panels))
 
@@ -102,42 +105,33 @@ class TheoryCheck(Experiment):
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         """How many comparisons pass, how the differences are spread, and whether they lean."""
-        both = extrapolated(config, curves)
-        gap = (both["measured_large"] - both["predicted"]).abs()
-        plain = gap < 3 * both["stderr_large"]
-        allowed = gap < 3 * both["stderr_large"] + both["bias"].abs()
+        both, draws = extrapolated(config, curves), config["replicates"][1]
+        within = {name: int((both[name].abs() < BEYOND).sum()) for name in ("z_large", "z_limit")}
         said = [
-            f"at d = {config['dims'][1]}: {int(plain.sum())} of {len(both)} within 3 standard "
-            f"errors, {int(allowed.sum())} within 3 standard errors plus the bias estimated from "
-            "two sizes."
+            f"at d = {config['dims'][1]}: {within['z_large']} of {len(both)} within 3 combined "
+            f"errors; extrapolated to the limit from two sizes, {within['z_limit']}."
         ]
         for quantity in QUANTITIES:
             z = -where(both, quantity=quantity)["z_large"]  # what was measured, above
+            chance = np.sqrt((draws - 1) / max(draws - 3, 1) / len(z))
             said.append(
-                f"{quantity}: root mean square {np.sqrt((z**2).mean()):.2f} standard errors, mean "
-                f"{z.mean():+.2f} (independent settings would give 0 +- "
-                f"{1.1 / np.sqrt(len(z)):.2f})."
+                f"{quantity}: root mean square {np.sqrt((z**2).mean()):.2f} combined errors, mean "
+                f"{z.mean():+.2f} (independent settings would give 0 +- {chance:.2f})."
             )
         return said
 
 
 def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-    """Each quantity at both sizes, and extrapolated in 1/sqrt(d) to the limit.
-
-    With sizes d and 4 d the extrapolation is 2 m(4d) - m(d); its standard error follows.
-    """
+    """Each quantity at both sizes, and extrapolated to the limit by a bias of order 1/d."""
     small, large = config["dims"]
-    factor = 1 / (np.sqrt(large / small) - 1)
+    factor = small / (large - small)
     keys = ["setting", "name", "quantity", "predicted"]
     weighed = with_z(curves).set_index(keys)
     left, right = (where(weighed, dim=dim)[["measured", "stderr", "z"]] for dim in (small, large))
     both = left.add_suffix("_small").join(right.add_suffix("_large")).reset_index()
-    both["bias"] = (both["measured_small"] - both["measured_large"]) * factor
-    both["limit"] = both["measured_large"] - both["bias"]
-    both["limit_stderr"] = np.hypot(
-        (1 + factor) * both["stderr_large"], factor * both["stderr_small"]
-    )
-    both["z_limit"] = (both["predicted"] - both["limit"]) / both["limit_stderr"]
+    bias = (both["measured_small"] - both["measured_large"]) * factor
+    error = np.hypot((1 + factor) * both["stderr_large"], factor * both["stderr_small"])
+    both["z_limit"] = (both["predicted"] - both["measured_large"] + bias) / error
     return both
 
 

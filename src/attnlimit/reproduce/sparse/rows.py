@@ -47,23 +47,30 @@ def paired(
     return table.assign(**drawn).astype(dict.fromkeys((*COMPARED, SKEWNESS), float))
 
 
-def at_size(rows: pd.DataFrame, dim: int, draws: int) -> pd.DataFrame:
-    """Return rows with both their errors: predictions are of the limit of large d.
+def finite(rows: pd.DataFrame, dim: float | pd.Series[int]) -> pd.DataFrame:
+    """Return rows with the predictions' own error: they are of the limit of large d.
 
     What they miss is of the order of 1/d, `FINITE` times that of an error's p (1 - p) or of a
     loss; that size is a fit, cautious for a query that is given and too small for one that took
-    its steps on few bags (studies/finite_dimension.py). Measurements of a kind share what their
-    draws show of their scatter. A share of bags that no draw could show is none.
+    its steps on few bags (studies/finite_dimension.py). A share of bags that no draw could show is
+    none.
+    """
+    share = rows["quantity"].str.endswith("error")
+    value = rows["predicted"].mask(share & (rows["predicted"] < ROUNDING), 0.0)
+    missed = np.where(share, value * (1 - value), value)
+    return rows.assign(**{"predicted": value, OWN: FINITE * missed / dim})
+
+
+def at_size(rows: pd.DataFrame, dim: int, draws: int) -> pd.DataFrame:
+    """Return rows with both their errors; nothing is measured, and nothing missed, at size 0.
+
+    Measurements of a kind share what their draws show of their scatter.
     """
     kinds = [name for name in ("quantity", "model") if name in rows]
     spread = pd.concat(
         shared_scatter(part["measured"], part["stderr"], draws) for _, part in rows.groupby(kinds)
     )
-    share = rows["quantity"].str.endswith("error")
-    value = rows["predicted"].mask(share & (rows["predicted"] < ROUNDING), 0.0)
-    missed = np.where(share, value * (1 - value), value)
-    own = FINITE * missed / dim if dim else 0.0
-    return rows.assign(**{"predicted": value, "stderr": spread, OWN: own})
+    return finite(rows, dim or np.inf).assign(stderr=spread)
 
 
 def side_by_side(curves: pd.DataFrame, *keys: str) -> pd.DataFrame:
