@@ -54,18 +54,24 @@ def check_marks(result: Result) -> None:
 
 
 def check_own_marks(panel: Panel, series: Series) -> None:
-    """Hold the rings of a series to the predictions and bars that are drawn with it."""
+    """Hold the rings of a series to the predictions, their bands and the bars drawn with it."""
+    x, y, bar = (np.asarray(one, dtype=float) for one in (series.x, series.y, series.error))
     lines = [np.stack([one.x, one.y]).astype(float) for one in panel.series if one.style == "line"]
     across = [line for line in lines if is_marks(line[0])]
-    if not across:  # nothing is predicted
+    joined = [line for line in lines if line.shape[1] == len(x) and np.allclose(line[0], x)]
+    if across:
+        places = np.concatenate([line[0].reshape(-1, 3)[:, :2].mean(axis=1) for line in across])
+        told = np.concatenate([line[1, ::3] for line in across])
+    elif joined:
+        ((places, told),) = joined
+    else:  # nothing is predicted
         assert not any(series.beyond)
         return
-    places = np.concatenate([line[0].reshape(-1, 3)[:, :2].mean(axis=1) for line in across])
-    told = np.concatenate([line[1, ::3] for line in across])
-    x, y, bar = (np.asarray(one, dtype=float) for one in (series.x, series.y, series.error))
     here = np.isclose(x[:, None], places, rtol=1e-9)
     assert (here.sum(axis=1) == 1).all()
-    z = (told[here.argmax(axis=1)] - y) / bar
+    bands = [one for one in panel.series if one.style == "band" and len(one.x) == len(x)]
+    own = sum(np.asarray(one.upper, dtype=float) - np.asarray(one.y, dtype=float) for one in bands)
+    z = (told[here.argmax(axis=1)] - y) / np.hypot(bar, own)
     assert np.asarray(series.beyond).tolist() == (np.abs(z) > BEYOND).tolist()
 
 

@@ -19,10 +19,10 @@ def _rates(run: Run) -> pd.DataFrame:
             "scale": [setting(one) for one in mean.index],
             "H": numbers(mean["horizon"], 2),
             "rate of the mean": pairs(mean, "slope", "slope_stderr"),
-            "predicted": numbers(mean["slope_predicted"], 4),
+            "predicted": pairs(mean, "slope_predicted", "slope_predicted_error"),
             "n → ∞": numbers(mean["slope_limit"], 4),
             "rate of the covariance": pairs(cov, "slope", "slope_stderr"),
-            "predicted ": numbers(cov["slope_predicted"], 4),
+            "predicted ": pairs(cov, "slope_predicted", "slope_predicted_error"),
         }
     )
 

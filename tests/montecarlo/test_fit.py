@@ -77,6 +77,16 @@ def test_theory_is_fitted_in_the_same_way():
     assert fit.to_frame()["predicted"][0] == pytest.approx(0.45)
 
 
+def test_theory_states_what_its_own_errors_make_of_the_slope():
+    value, rng = N**-1.0, np.random.default_rng(1)
+    theory = Curve("mean", N, value, np.zeros(5), "theory", numerical_error=0.02 * value)
+    fit = al.fit_rate(curve(value, 0.01 * value), predicted=theory)
+    off = value * (1 + 0.02 * rng.standard_normal((4000, len(N))))
+    slopes = [al.fit_rate(Curve("mean", N, one, np.zeros(5), "theory")).beta for one in off]
+    assert fit.predicted_error == pytest.approx(np.std(slopes), rel=0.06)
+    assert f"0.5000 ± {fit.predicted_error:.4f}" in str(fit)
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

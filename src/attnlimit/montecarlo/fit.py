@@ -34,6 +34,8 @@ class RateFit(Result, Pictured):
         an average slope over the range.
     predicted : float or None
         The slope that the same fit gives on theory's curve at the same n.
+    predicted_error : float or None
+        What theory's own errors at these n make of that slope, taken as independent.
     heavy_tailed : bool
         Whether single draws carry so much of the variance that the interval is too short.
     """
@@ -45,6 +47,7 @@ class RateFit(Result, Pictured):
     freedom: int
     p_value: float
     predicted: float | None
+    predicted_error: float | None
     heavy_tailed: bool
     n_range: tuple[int, int]
     bootstrap: Array
@@ -65,6 +68,7 @@ class RateFit(Result, Pictured):
             low=low,
             high=high,
             predicted=np.nan if self.predicted is None else self.predicted,
+            predicted_error=np.nan if self.predicted_error is None else self.predicted_error,
             p_value=self.p_value,
             heavy_tailed=self.heavy_tailed,
         )
@@ -90,7 +94,8 @@ class RateFit(Result, Pictured):
             f"{self.n_range[1]}"
         ]
         if self.predicted is not None:
-            lines.append(f"predicted over the same range: {self.predicted:.4f}")
+            own = f" ± {self.predicted_error:.4f}" if self.predicted_error else ""
+            lines.append(f"predicted over the same range: {self.predicted:.4f}{own}")
         lines.append(
             f"chi-square {self.chi_square:.1f} on {self.freedom} degrees (p = {self.p_value:.2g})"
         )
@@ -142,6 +147,7 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
     design = np.stack([np.ones(points), -log_n], axis=1)
     solve = np.linalg.pinv(design)
     chi_square, freedom = _goodness(log_root, log_covariance, solve, design, measured)
+    told, own = _predicted(predicted, curve, solve[1])
     return RateFit(
         statistic=curve.statistic,
         beta=float(solve[1] @ log_root),
@@ -149,7 +155,8 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
         chi_square=chi_square,
         freedom=freedom,
         p_value=float(chi2.sf(chi_square, freedom)) if freedom else 1.0,
-        predicted=_predicted(predicted, curve, solve[1]),
+        predicted=told,
+        predicted_error=own,
         heavy_tailed=share is not None and bool((share > HEAVY_SHARE).any()),
         n_range=(int(curve.n[0]), int(curve.n[-1])),
         bootstrap=_bootstrap(curve, covariance, half, solve[1]),
@@ -183,9 +190,13 @@ def _bootstrap(curve: Curve, covariance: Array, half: float, row: Array) -> Arra
     return np.asarray((half * np.log(drawn)) @ row)
 
 
-def _predicted(predicted: Curve | None, curve: Curve, row: Array) -> float | None:
+def _predicted(
+    predicted: Curve | None, curve: Curve, row: Array
+) -> tuple[float | None, float | None]:
+    """Theory's slope, and its own error."""
     if predicted is None:
-        return None
+        return None, None
     if predicted.statistic != curve.statistic or not np.array_equal(predicted.n, curve.n):
         raise BadInput("predicted must be a curve of the same statistic at the same n.")
-    return float(row @ np.log(predicted.root))
+    relative = predicted.root_numerical_error / predicted.root
+    return float(row @ np.log(predicted.root)), float(np.linalg.norm(row * relative))

@@ -27,7 +27,7 @@ from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import OWN, agreement, largest_z, said
 from attnlimit.reproduce.estimates import check_rate
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
-from attnlimit.reproduce.panels import pairs, panel, points
+from attnlimit.reproduce.panels import pair, pairs, panel
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.theory.limit import horizon
 from attnlimit.theory.predict import predict
@@ -115,12 +115,13 @@ class Temperatures(DrawnExperiment):
         parts = [part for _, part in groups(shown, "statistic", "scale")]
         last = pd.concat([part.iloc[-1:] for part in parts], ignore_index=True)
         gaps = [(part["predicted"] / part["measured"] - 1).abs().max() for part in parts]
+        told = fitted(last)
         columns = {
             "scale": last["scale"].map("{:.3g}".format),
             "H": last["horizon"],
             "statistic": last["statistic"],
-            "slope": said(last, "slope", "slope_stderr"),
-            "predicted slope": last["slope_predicted"],
+            "slope": said(told),
+            "predicted slope": said(told, "predicted", OWN),
             "slope, n → ∞": last["slope_limit"],
             f"error at n={config['n'][-1]}": said(last),
             "predicted": last["predicted"],
@@ -143,16 +144,29 @@ class Temperatures(DrawnExperiment):
             limit, law = f"limit n → ∞: {self.formula}", "predicted at these n"
             lines = (
                 Series(H, self.limit(H, statistic), "dotted", limit, REFERENCE),
-                Series(one["horizon"], one["slope_predicted"], "line", law, "slope"),
-                points(one, "horizon", "slope", "slope_stderr", "measured", "slope"),
+                *pair(fitted(one), "horizon", law, "slope"),
             )
             title = f"slope of the {statistic} error, n from {n[0]} to {n[-1]}"
             slopes.append(panel(title, lines, "rate β", "horizon H", y_scale="linear"))
-        caption = f"lines: predicted; points: measured, {config['replicates']} draws"
+        caption = (
+            f"lines: predicted; bands: own error; points: measured, {config['replicates']} draws"
+        )
         return FigureSpec(self.title, (*panels, *slopes), 2, caption)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        return [agreement(where(curves, statistic=name), name) for name in PREDICTED]
+        said = []
+        for name in PREDICTED:
+            here = where(curves, statistic=name)
+            rates = fitted(here.drop_duplicates("scale"))
+            said += [agreement(here, name), agreement(rates, f"rate of the {name}")]
+        return said
+
+
+def fitted(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rates of curves, one row each, as what is predicted and measured."""
+    names = {"slope": "measured", "slope_stderr": "stderr"}
+    names |= {"slope_predicted": "predicted", "slope_predicted_error": OWN}
+    return rows[["scale", "horizon", *names]].rename(columns=names)
 
 
 def _short(scale: float) -> str:
@@ -179,6 +193,7 @@ def _curve(curve: Curve, predicted: pd.DataFrame) -> pd.DataFrame:
             "slope": fit.beta,
             "slope_stderr": fit.stderr,
             "slope_predicted": np.nan if fit.predicted is None else fit.predicted,
+            "slope_predicted_error": np.nan if law is None else fit.predicted_error,
             "fit_p_value": fit.p_value,
             "heavy_tailed": fit.heavy_tailed,
         }

@@ -57,8 +57,8 @@ def finite(rows: pd.DataFrame, dim: float | pd.Series[int]) -> pd.DataFrame:
     """
     share = rows["quantity"].str.endswith("error")
     value = rows["predicted"].mask(share & (rows["predicted"] < ROUNDING), 0.0)
-    missed = np.where(share, value * (1 - value), value)
-    return rows.assign(**{"predicted": value, OWN: FINITE * missed / dim})
+    own = FINITE * value.where(~share, value * (1 - value)) / dim
+    return rows.assign(**{"predicted": value, OWN: own})
 
 
 def at_size(rows: pd.DataFrame, dim: int, draws: int) -> pd.DataFrame:
