@@ -110,16 +110,19 @@ def statistics(seeds: int) -> Rows:
 
 
 def many(seeds: int) -> Rows:
-    """The most skewed statistic with more tokens, and with more draws."""
-    three, ten, _ = HEADS
+    """The most skewed statistic with more tokens, with more draws, and in the paper's setting."""
+    three, ten, _, fifty = known = HEADS | {
+        "Gaussian, d = 50, H = 0.98": (paper_head(50, 30), al.Gaussian(dim=50, variance=0.1))
+    }
     for what, draws, n in (
         (three, 50, [1024]),
         (three, 50, [2048]),
         (three, 200, N),
         (ten, 50, [1024]),
         (ten, 200, N),
+        (fifty, 50, [50, 100, 200, 400]),
     ):
-        measure = partial(al.measure, *HEADS[what], "covariance", n, draws)
+        measure = partial(al.measure, *known[what], "covariance", n, draws)
         curves = [measure(seed=seed) for seed in range(seeds)]
         yield from of_curves(f"{what}, n = {n[-1]}", "covariance", curves)
 

@@ -32,6 +32,19 @@ def readouts_checked(run: Run) -> pd.DataFrame:
     )
 
 
+@table("sparse-length --paper", says="^Predicted")
+def other_lengths(run: Run) -> pd.DataFrame:
+    """Trained at one length, tested at others, beside the oracle of each length."""
+    rows = run.table
+    columns: dict[str, list[str]] = {"L of the test": [setting(one) for one in rows["length"]]}
+    for tau in run.config["sharpnesses"]:
+        name = f"sharpness {tau:g}" if tau else "mean pooling"
+        columns[name] = numbers(rows[f"tau {tau:g}"])
+        measured = pairs(rows, f"tau {tau:g} measured", f"tau {tau:g} stderr")
+        columns[f"{name}, measured"] = measured
+    return pd.DataFrame(columns | {"attention oracle": numbers(rows["oracle"])})
+
+
 @table("sparse-curves --paper", says="^test_error|^Predictions")
 def learning_curves(run: Run) -> pd.DataFrame:
     """Test error against the number of bags."""
