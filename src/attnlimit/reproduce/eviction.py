@@ -19,7 +19,7 @@ from attnlimit.models import (
 )
 from attnlimit.models.load.load import load_once
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import plus_minus
+from attnlimit.reproduce.compare import SKEWNESS, plus_minus
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.foretold import foretold
@@ -100,6 +100,7 @@ class Eviction(Experiment):
                 "keep": keep,
                 "measured": found[key].kl,
                 "stderr": found[key].stderr,
+                SKEWNESS: found[key].skewness,
                 "predicted": guess[key].kl if half else np.nan,
                 "predicted_stderr": guess[key].stderr if half else np.nan,
                 "numerical_error": guess[key].numerical_error if half else np.nan,

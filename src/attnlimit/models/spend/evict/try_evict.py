@@ -20,6 +20,7 @@ from attnlimit.models.capture.interface import Call, attention_as
 from attnlimit.models.spend.evict.cutter import Cutter, cache_bytes, drawn
 from attnlimit.models.spend.evict.rule import Eviction
 from attnlimit.result import Result
+from attnlimit.skewed import skewness
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class EvictionTrial(Result):
     after: int  # tokens after it
     kl: float  # mean KL(full || cut) of the next token after the cut, in nats
     stderr: float  # over draws; NaN where nothing is drawn or from one draw
+    skewness: float  # of that mean: of its draws, over the root of their number
     top1: float  # share of tokens whose most likely successor is the same
     perplexity: float
     dense_perplexity: float
@@ -157,13 +159,15 @@ def _distances(full: Tensor, cut: Tensor, ids: Tensor) -> list[float]:
 
 def _trial(name: str, prompt: int, after: int, found: np.ndarray) -> EvictionTrial:
     kl, top1, perplexity, dense, held, whole = found.mean(0)
-    spread = found[:, 0].std(ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.nan
+    root = np.sqrt(len(found))
+    spread = found[:, 0].std(ddof=1) / root if len(found) > 1 else np.nan
     return EvictionTrial(
         rule=name,
         prompt=prompt,
         after=after,
         kl=float(kl),
         stderr=float(spread),
+        skewness=float(skewness(found[:, 0]) / root),
         top1=float(top1),
         perplexity=float(perplexity),
         dense_perplexity=float(dense),
