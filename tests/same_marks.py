@@ -57,27 +57,30 @@ def check_own_marks(panel: Panel, series: Series) -> None:
     """Hold the rings of a series to the predictions, their bands and the bars drawn with it."""
     x, y, bar = (np.asarray(one, dtype=float) for one in (series.x, series.y, series.error))
     lines = [np.stack([one.x, one.y]).astype(float) for one in panel.series if one.style == "line"]
-    across = [line for line in lines if is_marks(line[0])]
-    joined = [line for line in lines if line.shape[1] == len(x) and np.allclose(line[0], x)]
+    pieces = [line.reshape(2, -1, 3) for line in lines if is_pieces(line)]
+    across = [piece for piece in pieces if (piece[0, :, 0] < piece[0, :, 1]).all()]
+    upright = [piece for piece in pieces if (piece[0, :, 0] == piece[0, :, 1]).all()]
+    around = [one for one in panel.series if one.style == "band" and one.group == series.group]
+    bands = [one for one in around if np.array_equal(np.asarray(one.x, dtype=float), x)]
     if across:
-        places = np.concatenate([line[0].reshape(-1, 3)[:, :2].mean(axis=1) for line in across])
-        told = np.concatenate([line[1, ::3] for line in across])
-    elif joined:
-        ((places, told),) = joined
+        places = np.concatenate([piece[0, :, :2].mean(axis=1) for piece in across])
+        told = np.concatenate([piece[1, :, 0] for piece in across])
+        own = sum((np.ptp(piece[1, :, :2], axis=1) / 2 for piece in upright), start=np.zeros(1))
+    elif bands:
+        ((places, told, top),) = np.asarray([[one.x, one.y, one.upper] for one in bands], float)
+        own = top - told
     else:  # nothing is predicted
         assert not any(series.beyond)
         return
     here = np.isclose(x[:, None], places, rtol=1e-9)
     assert (here.sum(axis=1) == 1).all()
-    bands = [one for one in panel.series if one.style == "band" and len(one.x) == len(x)]
-    own = sum(np.asarray(one.upper, dtype=float) - np.asarray(one.y, dtype=float) for one in bands)
     z = (told[here.argmax(axis=1)] - y) / np.hypot(bar, own)
     assert np.asarray(series.beyond).tolist() == (np.abs(z) > BEYOND).tolist()
 
 
-def is_marks(places: np.ndarray) -> bool:
-    """Whether a line is short pieces across, as `panels.marks` draws them: two ends and a gap."""
-    return len(places) % 3 == 0 and bool(np.isnan(places[2::3]).all())
+def is_pieces(line: np.ndarray) -> bool:
+    """Whether a line is short pieces, as `panels.marks` and `reach` draw them: two ends, a gap."""
+    return line.shape[1] % 3 == 0 and bool(np.isnan(line[:, 2::3]).any(axis=0).all())
 
 
 def among(values: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -15,7 +17,7 @@ from attnlimit.reproduce.compare import OWN, SKEWNESS, agreement
 from attnlimit.reproduce.documents import EveryHead
 from attnlimit.reproduce.estimates import check_rate, rate
 from attnlimit.reproduce.experiment import Config, Shard
-from attnlimit.reproduce.panels import LINEAR, marks, panel, points
+from attnlimit.reproduce.panels import LINEAR, marks, panel, points, reach
 from attnlimit.reproduce.rows import groups, where
 from attnlimit.samplers import Iid
 from attnlimit.skewed import skewness
@@ -98,6 +100,7 @@ class Bert(EveryHead):
             half,
             points(shown, "horizon", label="measured"),
             marks(shown, "horizon", "predicted", "two-query law", "law", width=0.05),
+            reach(shown, "horizon", "law"),
         )
         name = "covariance_norm"
         covariance = (half, points(shown, "horizon", name, f"{name}_stderr", "measured"))
@@ -130,7 +133,7 @@ def slopes(curves: pd.DataFrame) -> pd.DataFrame:
         row = {"layer": layer, "head": head} | one[["horizon", "summed_horizon"]].to_dict()
         for statistic in MEASURED:
             chosen = where(part, statistic=statistic)
-            spread = chosen["stderr"].to_numpy()
+            spread, told = chosen["stderr"].to_numpy(), chosen["predicted"].to_numpy()
             curve = Curve(
                 statistic=statistic,
                 n=chosen["n"].to_numpy(np.int64),
@@ -140,9 +143,15 @@ def slopes(curves: pd.DataFrame) -> pd.DataFrame:
                 covariance=np.diag(spread**2),
                 replicates=int(one["replicates"]),
             )
-            fit = fit_rate(curve)
+            law = None
+            if np.isfinite(told).all():
+                own, nothing = chosen[OWN].to_numpy(), np.zeros(len(told))
+                law = replace(curve, value=told, stderr=nothing, numerical_error=own)
+            fit = fit_rate(curve, predicted=law)
             row |= {statistic: fit.beta, f"{statistic}_stderr": fit.stderr}
-        rows.append(row | {"predicted": rate(where(part, statistic="mean"), "predicted") / 2})
+            if law is not None:
+                row |= {"predicted": fit.predicted, OWN: fit.predicted_error}
+        rows.append(row)
     return pd.DataFrame(rows).rename(columns={"mean": "measured", "mean_stderr": "stderr"})
 
 

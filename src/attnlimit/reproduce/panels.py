@@ -92,6 +92,13 @@ def marks(
     return Series(places, np.repeat(rows[y].to_numpy(float), 3), "line", label, group)
 
 
+def reach(rows: pd.DataFrame, x: str, group: Any) -> Series:
+    """Draw what predictions that no line joins may be off by: a line up and down from each."""
+    ends = np.array([-1.0, 1.0, np.nan])
+    value, own = (rows[name].to_numpy(float)[:, None] for name in ("predicted", OWN))
+    return Series(np.repeat(rows[x].to_numpy(float), 3), (value + own * ends).ravel(), group=group)
+
+
 def rungs(
     rows: pd.DataFrame, order: list[str], by: str, label: str | None, group: Any
 ) -> list[Series]:

@@ -149,7 +149,8 @@ class Temperatures(DrawnExperiment):
             title = f"slope of the {statistic} error, n from {n[0]} to {n[-1]}"
             slopes.append(panel(title, lines, "rate β", "horizon H", y_scale="linear"))
         caption = (
-            f"lines: predicted; bands: own error; points: measured, {config['replicates']} draws"
+            "lines: predicted; bands: what predictions may be off by; "
+            f"points: measured, {config['replicates']} draws"
         )
         return FigureSpec(self.title, (*panels, *slopes), 2, caption)
 

@@ -89,7 +89,7 @@ class TheoryCheck(Experiment):
                 Series(ends, [0, 0], "dotted", None, REFERENCE),
                 *(Series(ends, [z, z], "dotted", None, REFERENCE) for z in (3, -3)),
             )
-            y = "predicted minus measured, in combined errors"
+            y = "predicted above measured, z"
             panels.append(panel(label, series, y, "setting", **LINEAR, y_limits=(-5, 5)))
         return FigureSpec("Theory against trained classifiers, setting by setting", tuple(panels))
 
