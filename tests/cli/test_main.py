@@ -57,6 +57,7 @@ def test_list_of_one_experiment_names_its_settings(capsys):
         (["reproduce", "clt", "--workers", "0"], "--workers"),
         (["reproduce", "clt", "--out", "/proc/none"], "Cannot write"),
         (["explorer", "--page", "/proc/none/page.html"], "Cannot read or write /proc/none"),
+        (["explorer", "--page", "page.pdf"], "ends in .html, got page.pdf"),
         (["try", "--evict", "0.5"], "has no cache to cut"),
         (["runs", "show", "nothing"], "There is no run 'nothing'"),
         (["runs", "show", ""], "There is no run"),

@@ -71,9 +71,8 @@ def capture(
         print_json({"folder": out, "passages": count, "bytes": size, **about})
         return
     say(
-        f"{question.model}: {len(question.layers)} layers of {question.heads} heads on {count} "
-        f"{'passage' if count == 1 else 'passages'} of {question.tokens} tokens, "
-        f"{size / 1e6:.1f} MB",
+        f"{question.model}: {_many(len(question.layers), 'layer')} of {question.heads} heads on "
+        f"{_many(count, 'passage')} of {question.tokens} tokens, {size / 1e6:.1f} MB",
         f"capture  {out}; plan from it: attnlimit plan --capture {out}{_target(question, probes)}",
     )
 
@@ -84,3 +83,7 @@ def _target(question: Question, probes: int | None) -> str:
         return ""
     kept = question.captures()[0].probes
     return " --kl 0.01" if kept is not None and kept.output == "kl" else " --cosine 0.999"
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

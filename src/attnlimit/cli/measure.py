@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from attnlimit.cli.model_options import ModelOptions
-from attnlimit.cli.options import AsJson
+from attnlimit.cli.options import AsJson, html
 from attnlimit.cli.show import print_json, print_table, run_view, say
 from attnlimit.cli.where import RunOptions
 from attnlimit.report.figures import draw
@@ -29,7 +29,9 @@ DEMO_REPLICATES = 24
 
 def demo(
     how: RunOptions,
-    report: Annotated[Path, typer.Option(help="Where the page goes.")] = Path("report/index.html"),
+    report: Annotated[Path, typer.Option(help="Where the page goes.", callback=html)] = Path(
+        "report/index.html"
+    ),
     json: AsJson = False,
 ) -> None:
     """Say how few keys are enough for MiniLM on an article, measure it, and write the page.

@@ -6,12 +6,22 @@ import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from functools import wraps
+from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from attnlimit.errors import BadInput
+
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def html(path: Path | None) -> Path | None:
+    """Return where a page goes, before anything is computed for it."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise BadInput(f"A page is an HTML file; give a name that ends in .html, got {path}.")
+    return path
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -11,7 +11,7 @@ import typer
 from attnlimit.budgets import Plan, plan_budgets
 from attnlimit.budgets.longer import FACTORS
 from attnlimit.cli.model_options import ModelOptions
-from attnlimit.cli.options import AsJson
+from attnlimit.cli.options import AsJson, html
 from attnlimit.cli.output_plan import (
     OutputOptions,
     measured_plan,
@@ -44,7 +44,8 @@ def plan(
         Path | None, typer.Option(help="Write the plan here; with --heads their budgets.")
     ] = None,
     page: Annotated[
-        Path | None, typer.Option(help="Measure other schemes too, and write a page here.")
+        Path | None,
+        typer.Option(help="Measure other schemes too, and write a page here.", callback=html),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of probes and draws; a capture has its own.")] = 0,
     json: AsJson = False,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from attnlimit.cli.options import AsJson
+from attnlimit.cli.options import AsJson, html
 from attnlimit.cli.runs import Root, find_run
 from attnlimit.cli.show import print_json, say
 from attnlimit.errors import BadInput
@@ -17,9 +17,10 @@ from attnlimit.reproduce.pages import write_comparison, write_report
 from attnlimit.runs import RunFolder
 
 Run = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
-PageHere = Annotated[Path, typer.Option("--page", help="Where the page goes.")]
+PageHere = Annotated[Path, typer.Option("--page", help="Where the page goes.", callback=html)]
 Page = Annotated[
-    Path | None, typer.Option("--page", help="Where the page goes; into the run by default.")
+    Path | None,
+    typer.Option("--page", help="Where the page goes; into the run by default.", callback=html),
 ]
 
 

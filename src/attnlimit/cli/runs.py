@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -101,6 +102,8 @@ def remove(
     """Remove one run folder and everything in it."""
     folder = find_run(name, out)
     if not yes and not json:
+        if not sys.stdin.isatty():
+            raise BadInput(f"Nobody is there to ask; give --yes to remove {folder.path}.")
         typer.confirm(f"Remove {folder.path}?", abort=True)
     with folder.lock():
         shutil.rmtree(folder.path)

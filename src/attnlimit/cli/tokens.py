@@ -10,7 +10,7 @@ import typer
 
 from attnlimit import checks
 from attnlimit.cli.model_options import DEVICE, DTYPE
-from attnlimit.cli.options import AsJson
+from attnlimit.cli.options import AsJson, html
 from attnlimit.cli.show import print_json, print_table, say
 from attnlimit.errors import BadInput
 from attnlimit.models import Capture, capture, load, open_capture, read_corpus
@@ -25,7 +25,9 @@ def tokens(
         str, typer.Argument(help="A file, a folder, -, wikipedia:TITLE or sotu:TITLE.")
     ] = "wikipedia:Anarchism",
     model: Annotated[str, typer.Option(help="minilm, smollm2, a folder or a hub id.")] = "minilm",
-    layer: Annotated[int, typer.Option(help="Layer; negative ones count from the last.")] = -1,
+    layer: Annotated[
+        int | None, typer.Option(help="Layer, -1 for the model's last; the last that is there.")
+    ] = None,
     head: Annotated[int | None, typer.Option(help="Head; the whole layer by default.")] = None,
     folder: Annotated[
         str | None,
@@ -36,7 +38,9 @@ def tokens(
     device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
     dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random rules.")] = 0,
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("tokens.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write.", callback=html)] = Path(
+        "tokens.html"
+    ),
     json: AsJson = False,
 ) -> None:
     """Shade a text by the influence of each token, and test what keeping tokens is worth."""
@@ -50,7 +54,7 @@ def tokens(
         captured = capture(loaded, loaded.ids(chosen.text, min(most, loaded.positions or most)))
         source = f"{corpus.source}, {corpus.licence}; model {loaded.source}, {loaded.licence}"
         named, notes = (chosen.title, loaded.name), loaded.notes
-    number = captured.check_layer(layer)
+    number = captured.check_layer(max(captured.layers) if layer is None else layer)
     influence = captured.influence(number, head)
     sizes = [n for n in (16, 64, 256) if n < len(captured)] or [max(1, len(captured) // 2)]
     kept = selection_error(captured, number, sizes, head=head, seed=seed)

@@ -102,7 +102,7 @@ def marked(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table with z as text, those beyond three combined errors with a mark."""
     shown = {
         name: [
-            "–" if np.isnan(z) else f"{z:.1f}{MARK if abs(z) > BEYOND else ''}"
+            "–" if np.isnan(z) else f"{z:z.1f}{MARK if abs(z) > BEYOND else ''}"
             for z in table[name].to_numpy(float)
         ]
         for name in ("z", "largest |z|")

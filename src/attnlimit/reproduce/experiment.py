@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any
 
@@ -103,9 +104,9 @@ class Experiment(ABC):
         config = self.config(paper)
         for key, value in (overrides or {}).items():
             if key not in config:
-                raise BadInput(
-                    f"{self.name} has no setting {key!r}; it has {', '.join(sorted(config))}."
-                )
+                close = get_close_matches(key, config, n=1)
+                there = f"did you mean {close[0]}?" if close else f"it has {', '.join(config)}."
+                raise BadInput(f"{self.name} has no setting {key!r}; {there}")
             if not _alike(value, config[key]):
                 raise BadInput(f"{key} must be like {config[key]!r}, got {value!r}.")
         config |= dict(overrides or {})

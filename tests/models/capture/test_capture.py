@@ -187,7 +187,7 @@ def test_a_head_unpacks_into_queries_keys_values_and_mask():
 def test_only_the_layers_asked_for_are_kept():
     cap = capture(build("bert"), inputs_for("bert"), layers=[-1])
     assert list(cap.layers) == [2]
-    with pytest.raises(BadInput, match="was not kept"):
+    with pytest.raises(BadInput, match="Layer 0 is not in this capture; ask for one of 2"):
         cap[0, 0]
 
 

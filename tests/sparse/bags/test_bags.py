@@ -57,6 +57,18 @@ def test_bad_bags_are_refused_in_one_sentence(bags, labels, word):
         make_bags(bags, labels)
 
 
+def test_bags_keep_the_names_of_their_table(tmp_path):
+    rows = [f"b{bag},{bag % 2},{bag}.5,{k}" for bag in range(12) for k in range(2)]
+    (tmp_path / "bags.csv").write_text("\n".join(["bag,label,x,y", *rows]))
+    bags = read_bags(tmp_path / "bags.csv")
+    named = {bags.name(k): bags.instances[k][0, 0] for k in range(len(bags))}
+    assert named == {f"b{bag}": bag + 0.5 for bag in range(12)}
+    assert bags.subset([3, 1]).names == (bags.name(3), bags.name(1))
+    (tmp_path / "bags.csv").write_text("\n".join(["bag,label,x,y", *rows]).replace("10.5", ""))
+    with pytest.raises(BadInput, match="bag b10 contains NaN"):
+        read_bags(tmp_path / "bags.csv")
+
+
 def test_bad_files_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(BadInput, match="no file"):
         read_bags(tmp_path / "missing.csv")
@@ -76,7 +88,13 @@ def test_bad_files_are_refused_in_one_sentence(tmp_path):
     with pytest.raises(BadInput, match="got 3; name two classes"):
         read_bags(tmp_path / "bags.csv")
     (tmp_path / "bags.csv").write_text("bag,label,x\n1,0,red\n2,1,3\n")
-    with pytest.raises(BadInput, match="numeric"):
+    with pytest.raises(BadInput, match="1 of 2 rows that are not numbers, such as 'red'"):
+        read_bags(tmp_path / "bags.csv")
+    (tmp_path / "bags.csv").write_text("bag,label,x\n1,0,2,5\n2,1,3\n")
+    with pytest.raises(BadInput, match="more cells than the header"):
+        read_bags(tmp_path / "bags.csv")
+    (tmp_path / "bags.csv").write_text("")
+    with pytest.raises(BadInput, match="no rows"):
         read_bags(tmp_path / "bags.csv")
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadInput, match="positive"):

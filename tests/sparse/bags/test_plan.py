@@ -59,7 +59,7 @@ def test_the_signal_is_what_tells(plan, pilot):
     assert len(positive) == 3
     # the direction of the signal has equal entries
     for row in positive.itertuples():
-        heights = pilot.instances[row.bag].sum(axis=1)
+        heights = pilot.instances[int(row.bag)].sum(axis=1)
         assert row.instance == np.argmax(heights)
 
 

@@ -34,7 +34,7 @@ LARGEST = 1 << 27
 
 def full_attention(needs: Needs, choices: Choices) -> tuple[Array, float]:
     """Numbers (L, G) of the key-value heads, and the share of them that may be streaming."""
-    streaming = choices.sinks + choices.recent
+    groups, streaming = needs.key_value_heads(), choices.sinks + choices.recent
     if streaming >= needs.context:
         raise BadInput(
             f"Streaming heads of {choices.sinks} + {choices.recent} tokens keep all of the plan's "
@@ -49,7 +49,7 @@ def full_attention(needs: Needs, choices: Choices) -> tuple[Array, float]:
         raise BadInput(
             f"The plan's first and recent tokens have {first} sinks; give --sinks {first} or more."
         )
-    most = needs.local.reshape(len(needs.local), needs.key_value_heads(), -1).max(-1)
+    most = needs.local.reshape(len(needs.local), groups, -1).max(-1)
     enough = first + choices.recent  # of the tokens that the plan counts, a streaming head's
     heads = np.clip((most - enough) / (needs.context - enough), 0.0, 1.0)
     return heads, float((heads == 0).mean())

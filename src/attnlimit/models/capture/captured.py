@@ -174,7 +174,7 @@ class Captured:
         number = _number(layer, "layer", "the model", self.depth)
         if number not in self.layers:
             kept = ", ".join(map(str, self.layers))
-            raise BadInput(f"Layer {layer} was not kept; capture() kept {kept}.")
+            raise BadInput(f"Layer {number} is not in this capture; ask for one of {kept}.")
         return number
 
     def check_head(self, head: int) -> int:

@@ -194,12 +194,12 @@ def _result(
     if noise > found.probed.limit:
         doubt = (
             f"beyond {found.probed.limit:.3g} thinned layers feed thinned layers, and more is lost "
-            "than the second order says; measure it with try_samplers"
+            "than second order says: believe what is measured"
         )
     elif rough > MAX_ROUGH * value > 0:
         doubt = (
             f"{100 * rough / value:.0f} % of it comes from queries whose sample is too small for "
-            "first order; measure it with try_samplers"
+            "first order: believe what is measured"
         )
     queries = found.probed.tokens
     return OutputError(

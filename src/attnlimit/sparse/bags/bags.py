@@ -26,6 +26,8 @@ class Bags:
 
     instances: tuple[Array, ...]
     labels: NDArray[np.int64]
+    names: tuple[str, ...] | None = None
+    """What the bags are called where they come from; else they are numbered."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -66,29 +68,39 @@ class Bags:
 
     def subset(self, index: Sequence[int] | NDArray[np.int64]) -> Bags:
         """The bags at these places."""
-        return Bags(tuple(self.instances[i] for i in index), self.labels[np.asarray(index)])
+        names = None if self.names is None else tuple(self.names[i] for i in index)
+        return Bags(tuple(self.instances[i] for i in index), self.labels[np.asarray(index)], names)
 
     def transformed(self, matrix: Array, centre: Array) -> Bags:
         """Every instance x replaced by (x - centre) @ matrix."""
-        return Bags(tuple((bag - centre) @ matrix for bag in self.instances), self.labels)
+        moved = tuple((bag - centre) @ matrix for bag in self.instances)
+        return Bags(moved, self.labels, self.names)
+
+    def name(self, place: int) -> str:
+        """What a bag is called: its name, or its number."""
+        return str(place) if self.names is None else self.names[place]
 
     def blocks(self) -> Blocks:
         """Blocks of bags of one length each, as training wants them."""
         return Stacked.of(self.instances).blocks(self.labels)
 
 
-def make_bags(bags: Iterable[Array], labels: Iterable[object]) -> Bags:
+def make_bags(
+    bags: Iterable[Array], labels: Iterable[object], names: Iterable[object] | None = None
+) -> Bags:
     """Check bags and labels: same dimension everywhere, none empty, both classes present."""
     arrays, marks = list(bags), list(labels)
+    called = None if names is None else tuple(map(str, names))
     if not arrays:
         raise BadInput("there are no bags.")
     if len(arrays) != len(marks):
         raise BadInput(f"there are {len(arrays)} bags but {len(marks)} labels; give one a bag.")
     checked = []
     for number, bag in enumerate(arrays):
-        array = real_array(bag, f"bag {number}", ndim=2)
+        name = f"bag {number if called is None else called[number]}"
+        array = real_array(bag, name, ndim=2)
         if array.size == 0:
-            raise BadInput(f"bag {number} is empty; remove it or give it at least one instance.")
+            raise BadInput(f"{name} is empty; remove it or give it at least one instance.")
         checked.append(array)
     dims = {array.shape[1] for array in checked}
     if len(dims) > 1:
@@ -109,7 +121,7 @@ def make_bags(bags: Iterable[Array], labels: Iterable[object]) -> Bags:
         raise BadInput(
             f"every bag is {only}; bags of both classes are needed to estimate a signal."
         )
-    return Bags(tuple(checked), y)
+    return Bags(tuple(checked), y, called)
 
 
 def _label(mark: object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,10 @@ def read_bags(path: str | Path, bag: str = "bag", label: str = "label") -> Bags:
     if source.is_dir():
         return _read_folder(source, bag, label)
     if not source.exists():
-        raise BadInput(f"there is no file or folder {source}.")
+        raise BadInput(
+            f"there is no file or folder {source}; give a table with a row for each instance, or a "
+            "folder with an array for each bag."
+        )
     if source.suffix.lower() not in TABLES:
         raise BadInput(
             f"{source.name} must be a .csv or .parquet file, or a folder of arrays "
@@ -40,12 +44,28 @@ def read_bags(path: str | Path, bag: str = "bag", label: str = "label") -> Bags:
 
 
 def _read_table(source: Path) -> pd.DataFrame:
-    try:
-        if source.suffix.lower() != ".csv":
+    name = source.name
+    if source.suffix.lower() != ".csv":
+        try:
             return pd.read_parquet(source)
-        return pd.read_csv(source, header=0 if _has_header(source) else None)
-    except Exception as error:  # a damaged table can trip the reader anywhere
-        raise BadInput(f"{source.name} could not be read: {reason(error)}.") from None
+        except Exception:  # a damaged table can trip the reader anywhere
+            raise BadInput(
+                f"{name} could not be read: it is damaged, or no parquet file."
+            ) from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            header = 0 if _has_header(source) else None
+            return pd.read_csv(source, header=header, index_col=False)
+    except pd.errors.EmptyDataError:
+        raise BadInput(f"{name} has no rows; give one for each instance.") from None
+    except pd.errors.ParserWarning:
+        raise BadInput(
+            f"{name} could not be read: its first row has more cells than the header names; give "
+            "every row as many."
+        ) from None
+    except Exception as error:
+        raise BadInput(f"{name} could not be read: {reason(error)}.") from None
 
 
 def _has_header(source: Path) -> bool:
@@ -73,19 +93,28 @@ def _from_table(table: pd.DataFrame, bag: str, label: str, name: str) -> Bags:
         if table[column].isna().any():
             raise BadInput(f"column {column!r} of {name} has rows without a value; fill them.")
     features = table.drop(columns=[which, marked])
-    words = [str(c) for c in features if not pd.api.types.is_numeric_dtype(features[c])]
-    if words:
-        raise BadInput(f"column {words[0]!r} of {name} is not numeric; drop or encode it.")
+    for column in features:
+        if not pd.api.types.is_numeric_dtype(features[column]):
+            given = features[column]
+            wrong = given[pd.to_numeric(given, errors="coerce").isna() & given.notna()]
+            shown = f", such as {str(wrong.iloc[0])[:40]!r}" if len(wrong) else ""
+            raise BadInput(
+                f"column {str(column)!r} of {name} has {len(wrong)} of {len(given)} rows that are "
+                f"not numbers{shown}; mend them, or drop or encode the column."
+            )
     if features.shape[1] == 0:
         raise BadInput(f"{name} has no feature columns besides {which!r} and {marked!r}.")
     values = features.to_numpy(dtype=float)
     groups = table.groupby(which, sort=True)
     mixed = groups[marked].nunique()
     if (mixed > 1).any():
-        raise BadInput(f"bag {mixed.index[mixed > 1][0]} of {name} has more than one label.")
+        raise BadInput(
+            f"bag {mixed.index[mixed > 1][0]} of {name} has more than one label; give all its rows "
+            "the same."
+        )
     indices = list(groups.indices.values())
     marks = [table[marked].iloc[rows[0]] for rows in indices]
-    return make_bags([values[np.asarray(rows)] for rows in indices], marks)
+    return make_bags([values[np.asarray(rows)] for rows in indices], marks, groups.indices)
 
 
 def _read_folder(source: Path, bag: str, label: str) -> Bags:
@@ -109,7 +138,8 @@ def _read_folder(source: Path, bag: str, label: str) -> Bags:
     for file, _ in files:
         if "\0" in file.name or root not in file.resolve().parents:
             raise BadInput(f"{file} could not be read as an array: it leads out of {source}.")
-    return make_bags([read_array(file) for file, _ in files], [mark for _, mark in files])
+    arrays, marks = [read_array(file) for file, _ in files], [mark for _, mark in files]
+    return make_bags(arrays, marks, [file.stem for file, _ in files])
 
 
 def _listed(source: Path, listing: Path, bag: str, label: str) -> list[tuple[Path, str]]:

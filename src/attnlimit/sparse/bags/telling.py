@@ -13,8 +13,8 @@ def telling_instances(plan: BagPlan, bags: Bags, each: int = 3, top: int = 3) ->
     """Train the recommended pooling on all bags, and look at a few of each class.
 
     The bags are those of each class that it calls positive most surely. One row for each of the
-    `top` instances of a bag: bag and instance (their places), label, chance (that the bag is
-    positive, says the pooling), alone (that a bag of this instance only would be).
+    `top` instances of a bag: bag (its name) and instance (its place), label, chance (that the bag
+    is positive, says the pooling), alone (that a bag of this instance only would be).
     """
     pooling = plan.estimator.fit(list(bags.instances), bags.labels)
     chance = pooling.predict_proba(list(bags.instances))[:, 1]
@@ -27,7 +27,7 @@ def telling_instances(plan: BagPlan, bags: Bags, each: int = 3, top: int = 3) ->
             for place in np.argsort(-alone, kind="stable")[:top]:
                 rows.append(
                     {
-                        "bag": int(bag),
+                        "bag": bags.name(bag),
                         "label": "positive" if label > 0 else "negative",
                         "chance": float(chance[bag]),
                         "instance": int(place),

@@ -15,7 +15,10 @@ TIMES = 64
 
 
 def smallest_enough(sampler: Sampler, seen: Sequence[SeenBag], change: float) -> int | None:
-    """Return the smallest size whose mean chance of another decision is at most `change`."""
+    """Return the smallest size, 2 or more, from which on decisions change at most so often.
+
+    How often they do need not fall with the size, so doublings are looked at from the largest.
+    """
     longest = max(len(bag.scores) for bag in seen)
 
     def changed(size: int) -> float:
@@ -30,12 +33,13 @@ def smallest_enough(sampler: Sampler, seen: Sequence[SeenBag], change: float) ->
             )
         )
 
-    high = 1
-    while changed(high) > change:
-        if high >= TIMES * longest:
-            return None
-        high *= 2
-    low = high // 2  # not enough, or zero
+    largest = 1 << int(np.ceil(np.log2(TIMES * longest)))
+    if changed(largest) > change:
+        return None
+    high = largest
+    while high > 2 and changed(high // 2) <= change:
+        high //= 2
+    low = high // 2  # not enough, or one
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if changed(middle) <= change else (middle, high)
