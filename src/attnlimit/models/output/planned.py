@@ -146,7 +146,10 @@ class OutputPlan(Result, Pictured):
         """Read a plan that `write` wrote; anything else is refused."""
         content = read_json(Path(path))
         if not isinstance(content, dict) or content.get("schema") not in (SCHEMA, *OLD_SCHEMAS):
-            raise BadInput(f"{path} is not a plan of schema {SCHEMA}; make it with plan_output.")
+            raise BadInput(
+                f"{path} is not a plan of schema {SCHEMA}; make one: attnlimit plan --budget "
+                "plan.json, or plan_output in Python."
+            )
         try:
             return cls(**_checked(_renewed(content)))
         except (KeyError, TypeError, ValueError) as error:
