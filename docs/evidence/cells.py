@@ -8,6 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
+UNSEEN = 1e-6
+"""Relative errors below this are not shown."""
+
 
 def number(value: float, digits: int = 3) -> str:
     """Some digits of a number; nothing where there is none."""
@@ -27,6 +30,8 @@ def measured(value: float, stderr: float) -> str:
         return ""
     if not np.isfinite(stderr) or stderr <= 0:
         return number(value)
+    if stderr < UNSEEN * abs(value):
+        return number(value, 4)
     size = int(np.floor(np.log10(stderr)))
     places = max((1 if stderr < 3 * 10.0**size else 0) - size, 0)
     if places > 7:

@@ -19,20 +19,12 @@ def _rates(run: Run) -> pd.DataFrame:
             "scale": [setting(one) for one in mean.index],
             "H": numbers(mean["horizon"], 2),
             "rate of the mean": pairs(mean, "slope", "slope_stderr"),
-            "predicted": _told(mean),
+            "predicted": pairs(mean, "slope_predicted", "slope_predicted_error"),
             "n → ∞": numbers(mean["slope_limit"], 4),
             "rate of the covariance": pairs(cov, "slope", "slope_stderr"),
-            "predicted ": _told(cov),
+            "predicted ": pairs(cov, "slope_predicted", "slope_predicted_error"),
         }
     )
-
-
-def _told(rates: pd.DataFrame) -> list[str]:
-    """Predicted slopes, with their own error where four digits show it."""
-    plain = numbers(rates["slope_predicted"], 4)
-    stated = pairs(rates, "slope_predicted", "slope_predicted_error")
-    shown = rates["slope_predicted_error"] > 5e-5
-    return [both if seen else one for both, one, seen in zip(stated, plain, shown, strict=True)]
 
 
 @table("gaussian --paper", says="against measured")
