@@ -81,8 +81,8 @@ def next_step(plan: BagPlan) -> str:
 
 
 def remarks(plan: BagPlan) -> list[str]:
-    """Where theory and pilot disagree, and what was fitted."""
-    return [*_theory_and_pilot(plan), _fitted(plan)]
+    """Where theory and pilot disagree, what was fitted, and why predictions may be higher."""
+    return [*_theory_and_pilot(plan), _fitted(plan), *_luck(plan)]
 
 
 def _theory_and_pilot(plan: BagPlan) -> list[str]:
@@ -112,6 +112,26 @@ def _theory_and_pilot(plan: BagPlan) -> list[str]:
             "prediction far beyond the pilot."
         )
     return lines
+
+
+def _luck(plan: BagPlan) -> list[str]:
+    """Why an error is predicted that is larger than one measured with fewer bags, if one is."""
+    size = int(plan.pilot.sizes[-1])
+    next_one = min((int(n) for n in plan.budgets if n > size), default=None)
+    if next_one is None:
+        return []
+    highest = plan.pilot.error[:, -1] + plan.pilot.stderr[:, -1]
+    above = [
+        name
+        for name, seen in zip(plan.pilot.poolings, highest, strict=True)
+        if plan.predicted(name, next_one)[1] > seen
+    ]
+    if not above:
+        return []
+    return [
+        f"More is predicted for {', '.join(above)} than {size} bags of the pilot measured: so few "
+        "errors can be luck, which the interval allows for."
+    ]
 
 
 def _fitted(plan: BagPlan) -> str:
