@@ -74,7 +74,7 @@ def read_json(path: Path) -> Any:
         raise Damaged(f"{path} is damaged: it is nested too deeply.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise Damaged(f"{path} is damaged, or no JSON: {reason}.") from None
+        raise Damaged(f"{path} is damaged: {reason}.") from None
     return content
 
 

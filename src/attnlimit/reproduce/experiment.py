@@ -105,7 +105,9 @@ class Experiment(ABC):
         for key, value in (overrides or {}).items():
             if key not in config:
                 close = get_close_matches(key, config, n=1)
-                there = f"did you mean {close[0]}?" if close else f"it has {', '.join(config)}."
+                there = (
+                    f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(config))}."
+                )
                 raise BadInput(f"{self.name} has no setting {key!r}; {there}")
             if not _alike(value, config[key]):
                 raise BadInput(f"{key} must be like {config[key]!r}, got {value!r}.")

@@ -194,12 +194,12 @@ def _result(
     if noise > found.probed.limit:
         doubt = (
             f"beyond {found.probed.limit:.3g} thinned layers feed thinned layers, and more is lost "
-            "than second order says: believe what is measured"
+            "than second order says: trust a measurement (attnlimit try, try_samplers)"
         )
     elif rough > MAX_ROUGH * value > 0:
         doubt = (
             f"{100 * rough / value:.0f} % of it comes from queries whose sample is too small for "
-            "first order: believe what is measured"
+            "first order: trust a measurement (attnlimit try, try_samplers)"
         )
     queries = found.probed.tokens
     return OutputError(

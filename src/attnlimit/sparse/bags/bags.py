@@ -88,7 +88,16 @@ class Bags:
 def make_bags(
     bags: Iterable[Array], labels: Iterable[object], names: Iterable[object] | None = None
 ) -> Bags:
-    """Check bags and labels: same dimension everywhere, none empty, both classes present."""
+    """Check bags and labels: same dimension everywhere, none empty, both classes present.
+
+    Parameters
+    ----------
+    bags : arrays (instances, dim)
+    labels : one for each bag
+        0 and 1, -1 and +1, or negative and positive.
+    names : optional
+        What the bags are called, in errors and on pages; by default they are numbered.
+    """
     arrays, marks = list(bags), list(labels)
     called = None if names is None else tuple(map(str, names))
     if not arrays:
