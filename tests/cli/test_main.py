@@ -145,5 +145,8 @@ def test_reproduce_then_runs(capsys, monkeypatch, tmp_path, small):
     shown = json.loads(run(capsys, "runs", "show", "clt", *out_option, "--json")[1])
     assert shown["config"]["replicates"] == 20
     assert "replicates: 20" in run(capsys, "runs", "show", "clt", *out_option)[1]
+    code, _, err = run(capsys, "runs", "remove", "clt", *out_option)
+    assert code == 2
+    assert "give --yes" in err
     assert run(capsys, "runs", "remove", "clt", *out_option, "--yes")[0] == 0
     assert "There are no runs" in run(capsys, "runs", "list", *out_option)[1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 
@@ -15,7 +13,7 @@ from attnlimit.montecarlo.fit import fit_rate
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import OWN, SKEWNESS, agreement
 from attnlimit.reproduce.documents import EveryHead
-from attnlimit.reproduce.estimates import check_rate, rate
+from attnlimit.reproduce.estimates import check_rate, law_beside, rate
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.reproduce.panels import LINEAR, marks, panel, points, reach
 from attnlimit.reproduce.rows import groups, where
@@ -143,13 +141,11 @@ def slopes(curves: pd.DataFrame) -> pd.DataFrame:
                 covariance=np.diag(spread**2),
                 replicates=int(one["replicates"]),
             )
-            law = None
-            if np.isfinite(told).all():
-                own, nothing = chosen[OWN].to_numpy(), np.zeros(len(told))
-                law = replace(curve, value=told, stderr=nothing, numerical_error=own)
+            known = bool(np.isfinite(told).all())
+            law = law_beside(curve, told, chosen[OWN].to_numpy()) if known else None
             fit = fit_rate(curve, predicted=law)
             row |= {statistic: fit.beta, f"{statistic}_stderr": fit.stderr}
-            if law is not None:
+            if known:
                 row |= {"predicted": fit.predicted, OWN: fit.predicted_error}
         rows.append(row)
     return pd.DataFrame(rows).rename(columns={"mean": "measured", "mean_stderr": "stderr"})

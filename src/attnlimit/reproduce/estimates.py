@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.curve import Curve
 from attnlimit.errors import BadInput
 from attnlimit.montecarlo.fit import MIN_POINTS, MIN_REPLICATES
 from attnlimit.runs.experiment import Config
@@ -26,6 +28,12 @@ def check_rate(config: Config) -> None:
             f"{len(config['n'])}."
         )
     checks.count(config["replicates"], "replicates", smallest=MIN_REPLICATES)
+
+
+def law_beside(curve: Curve, value: Array, error: Array) -> Curve:
+    """Return what theory says, with its own error, at the n of a measured curve."""
+    nothing = np.zeros(len(curve.n))
+    return replace(curve, value=value, stderr=nothing, method="theory", numerical_error=error)
 
 
 def rate(rows: pd.DataFrame, y: str = "measured") -> float:

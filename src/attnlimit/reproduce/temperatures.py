@@ -7,7 +7,6 @@ variance 1/d, the first two times the square root of the scale, scores divided b
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -25,7 +24,7 @@ from attnlimit.montecarlo.storage import samples_frame, samples_from_frame
 from attnlimit.montecarlo.sweep import sweep
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import OWN, agreement, largest_z, said
-from attnlimit.reproduce.estimates import check_rate
+from attnlimit.reproduce.estimates import check_rate, law_beside
 from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard
 from attnlimit.reproduce.panels import pair, pairs, panel
 from attnlimit.reproduce.rows import groups, where
@@ -178,9 +177,7 @@ def _curve(curve: Curve, predicted: pd.DataFrame) -> pd.DataFrame:
     """Roots and slopes of a measured curve, beside what was predicted for it, if anything was."""
     law = None
     if len(predicted):
-        value, error = (predicted[name].to_numpy() for name in ("value", "error"))
-        nothing = np.zeros(len(curve.n))
-        law = replace(curve, value=value, stderr=nothing, method="theory", numerical_error=error)
+        law = law_beside(curve, *(predicted[name].to_numpy() for name in ("value", "error")))
     fit = fit_rate(curve, predicted=law)
     return pd.DataFrame(
         {
