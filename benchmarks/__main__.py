@@ -14,13 +14,19 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
 import attnlimit
 from benchmarks.row import Row
 
-SUITES = ("startup", "theory", "montecarlo", "models", "output", "sparse", "scale")
+PROJECT = Path(__file__).resolve().parents[1]
+sys.path.append(str(PROJECT / "studies"))
+from tables import write_fragment  # noqa: E402
+
+TABLES = PROJECT / "docs" / "tables"
+SUITES = ("startup", "theory", "montecarlo", "models", "output", "sparse", "scale", "decoding")
 
 
 def main() -> int:
@@ -38,6 +44,7 @@ def main() -> int:
         module = import_module(f"benchmarks.{suite}")
         rows: list[Row] = module.run()
         write(suite, str(module.__doc__), rows, perf_counter() - start, given.json)
+        write_table(suite, given.json)
         found += [(suite, row) for row in rows]
     show(found)
     return 0 if all(row.ratio >= row.target for _, row in found) else 1
@@ -58,6 +65,23 @@ def write(suite: str, question: str, rows: list[Row], seconds: float, path: Path
         "tables": {"ratios": found},
     }
     path.write_text(json.dumps({"suites": said["suites"]}, indent=1) + "\n")
+
+
+def write_table(suite: str, path: Path) -> None:
+    """Write a suite's table for the documentation."""
+    source = json.loads(path.read_text())["suites"][suite]
+    rows = [
+        {
+            "what": row["what"],
+            "measured": f"{row['measured']:.3g} {row['unit']}",
+            "baseline": f"{row['baseline']:.3g} {row['unit']}",
+            "ratio": row["ratio"],
+            "target": row["target"],
+        }
+        for row in source["tables"]["ratios"]
+    ]
+    source["command"] = f"python -m benchmarks {suite}"
+    write_fragment(TABLES, f"{suite}-ratios", pd.DataFrame(rows), source)
 
 
 def show(found: list[tuple[str, Row]]) -> None:

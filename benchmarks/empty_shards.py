@@ -1,24 +1,25 @@
-"""What does a shard cost that has nothing to do? Work for the suite `scale`."""
+"""Shards without work, for the suite `scale`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
-from attnlimit.runs.experiment import Config, Shard, whole
+from attnlimit.picture import FigureSpec
+from attnlimit.reproduce import Config, Experiment, Shard
 
 
-@dataclass(frozen=True)
-class EmptyShards:
+class EmptyShards(Experiment):
     """As many shards as the configuration says, each with one row."""
 
-    name: str = "empty"
-    path: str = "benchmarks.empty_shards:EXPERIMENT"
-    schemas: Mapping[str, pa.Schema] = field(default_factory=dict)
+    name = "empty"
+    title = "Empty shards"
+
+    def config(self, paper: bool) -> Config:
+        """Return the number of shards."""
+        return {"shards": 10_000}
 
     def shards(self, config: Config) -> Iterator[Shard]:
         """Number the shards."""
@@ -32,9 +33,9 @@ class EmptyShards:
         """Count the shards."""
         return pd.DataFrame({"shards": [len(rows)]})
 
-    def split(self, shard: Shard) -> list[Shard]:
-        """Nothing to cut."""
-        return whole(shard)
+    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
+        """Return an empty figure."""
+        return FigureSpec(self.title, ())
 
 
 EXPERIMENT = EmptyShards()

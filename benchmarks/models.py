@@ -1,11 +1,11 @@
-"""How fast are real models? Predicted curves against forward passes and against Monte Carlo."""
+"""Real models: predicted curves against forward passes and Monte Carlo."""
 
 from __future__ import annotations
 
 import torch
 
 from attnlimit.models import capture, delta_curves, load, measure_capture, wikipedia
-from attnlimit.theory.law.population import population_law
+from attnlimit.theory.one_query.population import population_law
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
 
 COUNTS = [16, 23, 32, 45, 64, 91, 128, 181, 256, 384]

@@ -1,4 +1,4 @@
-"""How fast is the Monte Carlo engine? Against torch's fused attention, and the plain loop."""
+"""The Monte Carlo engine against torch's fused attention and a plain loop."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from attnlimit.head import Head
-from attnlimit.montecarlo.engine import prefix_outputs
-from attnlimit.montecarlo.fit import fit_rate
-from attnlimit.montecarlo.measure import samples_curve
-from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce.experiment import grid
 from attnlimit.reproduce.temperatures import paper_head
+from attnlimit.simulate.engine import prefix_outputs
+from attnlimit.simulate.fit import fit_rate
+from attnlimit.simulate.measure import samples_curve
+from attnlimit.simulate.sweep import sweep
 from attnlimit.threads import one_thread
 from attnlimit.tokens import Gaussian
 from benchmarks.row import Row, core_seconds

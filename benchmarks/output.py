@@ -1,4 +1,4 @@
-"""What do plans cost? Against the passes of the model that they are made of."""
+"""Plans against the forward passes that they are made of."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from typing import Any
 import torch
 
 from attnlimit import Threshold
-from attnlimit.budgets import plan_budgets
-from attnlimit.models import load, output_errors, plan_output, wikipedia
-from attnlimit.models.capture.encode import encode
-from attnlimit.models.output.probes import probe
-from attnlimit.models.output.target import NextToken
-from attnlimit.survey import ask
+from attnlimit.models import load, output_errors, plan, wikipedia
+from attnlimit.models.captured.encode import encode
+from attnlimit.planning.probes import probe
+from attnlimit.planning.target import NextToken
 from benchmarks.row import Row, core_seconds
 
 TOKENS, PARTS, PROBES = 512, 4, 4
-HEADS_TOKENS = 256
 GRID = [10.0 * 1.32**k for k in range(25)]
-CPU_MINUTES = 2.0
 
 
 def run() -> list[Row]:
@@ -34,19 +30,15 @@ def run() -> list[Row]:
             model.model(torch.tensor([texts[0]]), use_cache=False)
 
     samplers: dict[str, Any] = {f"c = {c:.3g}": Threshold(c) for c in GRID}
-    question = ask("smollm2", "wikipedia:Anarchism", tokens=HEADS_TOKENS, parts=PARTS)
-    captures = question.captures()
     one = core_seconds(forward, 3)
     four = core_seconds(lambda: _passes(model, texts[0]))
-    grid = core_seconds(lambda: output_errors(model, texts[0], samplers, probes=PROBES))
-    whole = core_seconds(lambda: plan_output(model, texts, kl=0.01))
-    # One layer in five, for heads cost the same.
-    few = range(0, captures[0].depth, 5)
-    heads = 5 * core_seconds(lambda: plan_budgets(captures, question.terms, layers=few))
+    grid = core_seconds(
+        lambda: output_errors(model, texts[0], samplers, probes=PROBES, check=False)
+    )
+    whole = core_seconds(lambda: plan(model, texts, kl=0.01))
     return [
         Row("25 thresholds by 4 probes, against 4 forward and backward passes", grid, four, 1 / 3),
         Row("plan --kl 0.01 on 4 x 512 tokens, against a forward pass", whole, one, 1 / 160),
-        Row("per-head plan on 4 x 256 tokens, against 2 CPU minutes", heads, 60 * CPU_MINUTES, 1),
     ]
 
 
@@ -54,4 +46,4 @@ def _passes(model: Any, text: list[int]) -> None:
     """Four forward and backward passes, nothing else: each forward pass is run anew."""
     encoded = encode(model, text)
     for seed in range(PROBES):
-        probe(model.model, encoded, NextToken(), 1, seed, lambda call, gradients, group: None)
+        probe(model.model, encoded, NextToken(), 1, seed, lambda layer: None)

@@ -1,4 +1,4 @@
-"""How is a ratio measured? Something of ours, and a named baseline, in the same run."""
+"""Ratios of a measured time or size to a named baseline in the same run."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
-"""How well does work spread? Two cores against one, and what a shard costs beside its work."""
+"""Two cores against one, and the cost of an empty shard."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from attnlimit.reproduce import load
-from attnlimit.runs import DaskCluster, Executor, InProcess, LocalProcesses, execute
-from attnlimit.runs.experiment import Config, Runnable
+from attnlimit.reproduce import Config, Experiment, execute, load
+from attnlimit.runs import ProcessPool
 from benchmarks.empty_shards import EXPERIMENT as EMPTY
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
 from benchmarks.stored import WORKERS, stored_rows
@@ -26,10 +30,10 @@ def run() -> list[Row]:
     )
     gaussian = load("gaussian")
     config = gaussian.configured(SWEEP)
-    alone = seconds(gaussian, config, InProcess())
-    processes = seconds(gaussian, config, LocalProcesses(WORKERS))
-    dask = seconds(gaussian, config, DaskCluster(workers=WORKERS))
-    empty = seconds(EMPTY, {"seed": 0, "shards": 10_000}, DaskCluster(workers=WORKERS))
+    alone = seconds(gaussian, config, nullcontext)
+    processes = seconds(gaussian, config, partial(ProcessPool, WORKERS))
+    dask = seconds(gaussian, config, dask_cluster)
+    empty = seconds(EMPTY, {"seed": 0, "shards": 10_000}, dask_cluster)
     sweep = "Gaussian sweep, start-up included"
     return [
         *stored_rows(),
@@ -42,13 +46,27 @@ def run() -> list[Row]:
     ]
 
 
-def seconds(experiment: Runnable, config: Config, executor: Executor) -> float:
-    """Seconds of a whole run, from nothing to its result."""
+@contextmanager
+def dask_cluster() -> Iterator[Executor]:
+    """Start a Dask cluster of single-threaded processes on this machine."""
+    from dask.distributed import Client, LocalCluster
+
+    with LocalCluster(WORKERS, threads_per_worker=1) as cluster, Client(cluster) as client:
+        yield client.get_executor(pure=False)
+
+
+def seconds(experiment: Experiment, config: Config, start: Callable[[], Any]) -> float:
+    """Seconds of a whole run, from the start of its executor to its result."""
+
+    def work() -> None:
+        with start() as executor:
+            execute(experiment, config, Path(folder), executor=executor)
+
     with tempfile.TemporaryDirectory() as folder:
-        return wall_seconds(lambda: execute(experiment, config, Path(folder), executor=executor))
+        return wall_seconds(work)
 
 
 def run_empty(shards: int) -> None:
     """Run empty shards in this process; print its peak memory in megabytes."""
-    seconds(EMPTY, {"seed": 0, "shards": shards}, InProcess())
+    seconds(EMPTY, {"seed": 0, "shards": shards}, nullcontext)
     print(peak_megabytes())

@@ -1,4 +1,4 @@
-"""How fast are the sparse-token solvers, against the usual research code and against the clock?"""
+"""Sparse-token solvers against usual research code and fixed times."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from scipy.integrate import quad
 from scipy.optimize import minimize_scalar
 from scipy.special import ndtr
 
+from attnlimit.bags import Bags
+from attnlimit.bags import plan as plan_bags
 from attnlimit.errors import NotConverged
-from attnlimit.sparse import Bags, plan_bags
-from attnlimit.sparse.law.features import attention_points
-from attnlimit.sparse.law.learning_curve import learning_curve
-from attnlimit.sparse.law.readout import readout
+from attnlimit.sparse.quadrature import attention_points
 from attnlimit.sparse.task import SparseTask
+from attnlimit.sparse.trained_readout import learning_curve, readout
 from benchmarks.row import Row, wall_seconds
 
 TASK = SparseTask(10, 1, 5.0, 0.5)

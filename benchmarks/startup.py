@@ -1,4 +1,4 @@
-"""How soon does it start? Against Python with numpy and scipy.special, which it needs anyway."""
+"""Start-up time against Python with numpy and scipy.special."""
 
 from __future__ import annotations
 

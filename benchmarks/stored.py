@@ -1,18 +1,20 @@
-"""What does a capture in files bring? Two workers against one, and memory that no model fills."""
+"""Captures in files: two workers against one, and peak memory."""
 
 from __future__ import annotations
 
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
 
 from attnlimit import budget
-from attnlimit.models import capture, load, open_capture, wikipedia
-from attnlimit.models.load.bundled import BUNDLED
-from attnlimit.reproduce.plan_run import plan_by_workers
-from attnlimit.runs import InProcess, LocalProcesses
-from attnlimit.survey import ask, ask_stored, write_captures
+from attnlimit.models import capture, capture_sensitivities, load, open_capture, wikipedia
+from attnlimit.models.loading.model import BUNDLED, load_once
+from attnlimit.planning.calibration import CaptureCalibration, Mapper
+from attnlimit.planning.passages import StoredCaptures, read_passages
+from attnlimit.planning.planner import make_plans
+from attnlimit.planning.target import NextToken
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
 
 MODEL = "smollm2"
@@ -26,16 +28,19 @@ def stored_rows() -> list[Row]:
         return []
     with tempfile.TemporaryDirectory() as place:
         small, large = Path(place) / "small", Path(place) / "large"
-        write_captures(ask(MODEL, tokens=TOKENS, parts=1, layers=[0]), small)
-        write_captures(ask(MODEL, tokens=TOKENS, parts=1), large)
+        loaded = load_once(MODEL)
+        ids = list(read_passages(loaded, ["wikipedia:Anarchism"], TOKENS, 1)[0].ids)
+        capture(loaded, ids, layers=[0], folder=small)
+        capture_sensitivities(loaded, ids, large, probes=4)
+        stored = StoredCaptures.at([large])
         few, many = (_told("budget_one", str(folder)) for folder in (small, large))
-        asked = ask_stored(large)
-        alone, spread = (
-            wall_seconds(lambda who=who: plan_by_workers(asked, who))  # type: ignore[misc]
-            for who in (InProcess(), LocalProcesses(WORKERS))
-        )
+        with ProcessPoolExecutor(WORKERS) as pool:
+            alone, spread = (
+                wall_seconds(lambda how=how: _plan(stored, how))  # type: ignore[misc]
+                for how in (map, pool.map)
+            )
         dense, written = _told("pass_once"), _told("capture_long", str(Path(place) / "long"))
-    plan = "plan of all heads of SmolLM2 from a store, start-up included"
+    plan = "plan of SmolLM2 from a store"
     worker = "peak memory of a worker, a store of 30 layers against one of 1"
     taken = f"peak memory of a capture to files at {LONG} tokens, against the dense pass"
     return [
@@ -43,6 +48,11 @@ def stored_rows() -> list[Row]:
         Row(worker, many, few, 1 / 1.1, "MB"),
         Row(taken, written, dense, 1 / 1.3, "MB"),
     ]
+
+
+def _plan(stored: StoredCaptures, mapper: Mapper) -> None:
+    calibration = CaptureCalibration(stored.captures(), NextToken(0.01), mapper)
+    make_plans(calibration, [NextToken(0.01)], complete=False)
 
 
 def budget_one(folder: str) -> None:

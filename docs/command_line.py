@@ -1,4 +1,4 @@
-"""What does each command take? Its own help, written into the reference when the site is built."""
+"""Help of every command, written into the reference when the site is built."""
 
 from __future__ import annotations
 

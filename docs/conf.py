@@ -1,4 +1,4 @@
-"""How is the site built? `make docs`: MyST pages, examples that run, no network to view it."""
+"""Sphinx configuration: MyST pages, examples that run, no network to view it."""
 
 import os
 import sys
@@ -10,6 +10,8 @@ import attnlimit
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+from explorer import write_explorer  # noqa: E402
+
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 project = "attnlimit"
@@ -33,11 +35,20 @@ extensions = [
     "public_names",
     "typeset",
 ]
-exclude_patterns = ["_build", "gallery/*.ipynb", "gallery/*.py", "gallery/*.json", "**/README.md"]
+exclude_patterns = [
+    "_build",
+    "_explorer",
+    "tables",
+    "gallery/*.ipynb",
+    "gallery/*.py",
+    "gallery/*.json",
+    "**/README.md",
+]
 
 html_theme = "sphinx_book_theme"
 html_title = "attnlimit"
 html_static_path = ["_static"]
+html_extra_path = ["_explorer"]  # a page of sliders over exact laws
 html_css_files = ["site.css"]
 html_context = {"default_mode": "auto"}
 html_theme_options = {
@@ -101,3 +112,7 @@ def _colours(gallery_conf: dict[str, object], file_name: str) -> None:
 
 
 sphinx_gallery_conf["reset_modules"] = ("matplotlib", _colours)
+
+# The explorer is one HTML file, copied to the root of the site.
+(HERE / "_explorer").mkdir(exist_ok=True)
+write_explorer(HERE / "_explorer" / "explorer.html")

@@ -1,61 +1,135 @@
-"""Which numbers do pages show? Those of finished runs: marked blocks and pictures are made anew.
+"""Run experiments, studies and benchmarks, and write their tables to docs/tables.
 
-Folders that hold run folders and studies are read; blocks whose run is in none of them stay.
+Without names everything runs, which takes hours. An experiment is resumed where it stopped, and
+its tables are written again from its run folder. A study or a suite of benchmarks writes its own.
 """
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from evidence.blocks import EVERY, MAKERS, rewritten
-from evidence.pictures import renewed
-from evidence.runs import Runs, found_runs, largest, typed
+import numpy as np
+import pandas as pd
+from PIL import Image
 
-from attnlimit.reproduce.registry import EXPERIMENTS
+from attnlimit.reproduce import EXPERIMENTS, Result, run
+from attnlimit.reproduce.compare import with_z
+from attnlimit.runs import ProcessPool, RunFolder
 
-DOCS = Path(__file__).parent
-for module in sorted((DOCS / "evidence").glob("*.py")):
-    import_module(f"evidence.{module.stem}")
+DOCS = Path(__file__).resolve().parent
+PROJECT = DOCS.parent
+sys.path.append(str(PROJECT / "studies"))
+from tables import update_rows, write_fragment  # noqa: E402
 
-
-def pages() -> list[Path]:
-    """Return every page that a person writes."""
-    made = {"_build", "gallery", "api"}
-    written = (page for page in DOCS.rglob("*.md") if not made & {*page.parts})
-    return [DOCS.parent / "README.md", *sorted(written)]
-
-
-def commands(runs: Runs) -> list[str]:
-    """Return what has to be run beside `runs`: what tables ask for, and all other experiments."""
-    asked = [one for maker in MAKERS.values() for one in maker.commands if one != EVERY]
-    named = {one.split()[0] for one in asked}
-    wanted = {*asked, *(largest(name) for name in EXPERIMENTS if name not in named)}
-    return [typed(one) for one in sorted(wanted - {*runs})]
+TABLES = DOCS / "tables"
+RUNS = PROJECT / "runs" / "evidence"
+PICTURES = {"model-baselines": "model_baselines.png"}
+"""Figures of experiments that pages show, by the name of the file in docs/images."""
+SUITES = ("startup", "theory", "montecarlo", "models", "output", "sparse", "scale")
+WORKERS = 2
 
 
-def main(runs: Runs) -> None:
-    """Make blocks and pictures of all pages anew, and say which blocks wait for a run."""
-    for page in pages():
-        text = page.read_text()
-        made, stayed = rewritten(text, runs)
-        if made != text:
-            page.write_text(made)
-            print(f"{page.relative_to(DOCS.parent)} made anew")
-        for one in stayed:
-            print(f"{page.relative_to(DOCS.parent)}: {one}")
-    for picture in renewed(DOCS / "images", runs):
-        print(f"docs/images/{picture} drawn anew")
+def commands() -> dict[str, Callable[[], None]]:
+    """Return what can be run, by name."""
+    names = {name: name for name in EXPERIMENTS}
+    scripts = {}
+    for file in sorted((PROJECT / "studies").glob("*.py")):
+        text = file.read_text()
+        if "\nEXPERIMENT = " in text:
+            names[file.stem] = f"studies/{file.name}"
+        elif "write_tables(" in text and file.stem != "tables":
+            scripts[file.stem] = [f"studies/{file.name}"]
+    experiments = {key: lambda name=name: experiment(name) for key, name in names.items()}
+    scripts |= {f"benchmarks.{suite}": ["-m", "benchmarks", suite] for suite in SUITES}
+    return experiments | {name: lambda a=a: script(a) for name, a in scripts.items()}
+
+
+def script(arguments: list[str]) -> None:
+    """Run a study or a suite of benchmarks, which writes its own tables."""
+    subprocess.run([sys.executable, *arguments], cwd=PROJECT, check=True)
+
+
+def experiment(name: str) -> None:
+    """Run an experiment at the paper's sizes and write its tables and its picture."""
+    with ProcessPool(WORKERS) as executor:
+        result = run(name, paper=True, out=RUNS, executor=executor)
+    assert result.folder is not None
+    source, fragment = source_of(result), result.experiment.name
+    if (TABLES / f"{fragment}.md").exists():  # a page includes it
+        write_fragment(TABLES, fragment, result.table, source, " ".join(result.remarks))
+    made = f"{source['version']}, {source['created'][:10]}"
+    row = {"what": result.experiment.title, "command": f"`{source['command']}`"}
+    row |= {"version, day": made, "seconds": round(source["seconds"])}
+    update_rows(TABLES / "all-runs.md", pd.DataFrame([row]), "command")
+    rows = summary(result)
+    if len(rows):
+        update_rows(TABLES / "predicted-and-measured.md", rows, "experiment")
+    if picture := PICTURES.get(result.experiment.name):
+        result.draw(result.folder)
+        shrink(result.folder / f"{result.experiment.name}.png", DOCS / "images" / picture)
+
+
+def source_of(result: Result) -> dict[str, Any]:
+    """Return the command, version, time and seconds of computation of a run with a folder."""
+    folder = RunFolder(result.folder)
+    record = {key: folder.record()[key] for key in ("version", "created")}
+    command = result.command.removesuffix(" --seed 0")
+    return record | {"command": command, "seconds": folder.seconds()}
+
+
+def summary(result: Result) -> pd.DataFrame:
+    """Return one row per quantity: ratios of predictions to measurements, and their errors."""
+    compared = result.experiment.compared(result.config, result.with_errors)
+    if compared is None:
+        return pd.DataFrame()
+    compared = with_z(compared[compared["measured"] != 0]).dropna(subset="z")
+    named = [column for column in ("statistic", "quantity") if column in compared]
+    kinds = compared[named[0]] if named else pd.Series("error", index=compared.index)
+    rows = []
+    for quantity, part in compared.groupby(kinds):
+        ratio = part["predicted"] / part["measured"]
+        low, high = ratio.quantile([0.05, 0.95])
+        rows.append(
+            {
+                "experiment": f"`{result.experiment.name}`",
+                "quantity": quantity,
+                "points": len(part),
+                "predicted / measured": f"{ratio.median():.3f} ({low:.3f} to {high:.3f})",
+                "standard error": f"{(part['stderr'] / part['measured'].abs()).median():.2%}",
+                "rms z": f"{np.sqrt((part['z'] ** 2).mean()):.2f}",
+                "beyond 3": int((part["z"].abs() > 3).sum()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def shrink(figure: Path, picture: Path) -> None:
+    """Write a figure at the width of a page, in 256 colours."""
+    with Image.open(figure) as image:
+        height = round(image.height * 1200 / image.width)
+        small = image.convert("RGB").resize((1200, height), Image.Resampling.LANCZOS)
+        small.quantize(256).save(picture, optimize=True)
 
 
 if __name__ == "__main__":
-    asked = argparse.ArgumentParser(prog="python docs/make_evidence.py", description=__doc__)
-    asked.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="A folder of runs.")
-    asked.add_argument("--commands", action="store_true", help="Print what is still to be run.")
-    given = asked.parse_args()
-    found = found_runs(given.runs)
-    if given.commands:
-        print(*commands(found), sep="\n")
-    else:
-        main(found)
+    available = commands()
+    parser = argparse.ArgumentParser(prog="python docs/make_evidence.py", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(available))
+    names = parser.parse_args().names or list(available)
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        parser.error(f"there is no {unknown[0]}; there are {', '.join(available)}")
+    failed = []
+    for name in names:
+        print(f"{name} ...", flush=True)
+        try:
+            available[name]()
+        except Exception as error:  # the other tables are still worth having
+            failed.append(name)
+            print(f"{name} failed: {error}", file=sys.stderr)
+    sys.exit(f"Failed: {', '.join(failed)}." if failed else 0)

@@ -1,4 +1,4 @@
-"""Which names are public? One page a room, written from `__all__` before the site is built."""
+"""Write one reference page for each public package from `__all__`, before the site is built."""
 
 from __future__ import annotations
 
@@ -10,46 +10,49 @@ from typing import Any, get_overloads
 
 from sphinx.application import Sphinx
 
-ROOMS = {
-    "tokens": "Tokens: where they come from",
+PACKAGES = {
+    "tokens": "Token distributions",
     "head": "Heads",
-    "samplers": "Samplers: which keys a query sees",
-    "theory": "Theory: what n or infinitely many tokens give",
-    "montecarlo": "Monte Carlo: what n tokens give, drawn",
-    "budgets": "Budgets: the n that is enough",
+    "samplers": "Samplers",
+    "theory": "Theory",
+    "simulate": "Simulation",
+    "planning": "Budgets and plans",
     "curve": "Curves",
-    "models": "Real models",
-    "sparse": "Rare signals in bags",
+    "models": "Models",
+    "sparse": "Sparse-token classification",
+    "bags": "Bags of instances",
     "errors": "Errors",
 }
-"""Rooms that have public names, in the order of the reference."""
+"""Titles of the packages that have public names, in the order of the reference."""
+
+FACADES = ("models", "sparse", "bags")
 
 
 def public_names() -> dict[str, list[str]]:
-    """Full names by room; what a user types, not where it is defined."""
-    rooms: dict[str, list[str]] = {room: [] for room in ROOMS}
-    package = import_module("attnlimit")
-    for name in package.__all__:
-        found = getattr(package, name)
-        if name not in ("models", "sparse", "__version__"):
-            rooms[found.__module__.split(".")[1]].append(f"attnlimit.{name}")
-    for room in ("models", "sparse"):
-        module = import_module(f"attnlimit.{room}")
-        rooms[room] = [f"attnlimit.{room}.{name}" for name in module.__all__]
-    return rooms
+    """Return full public names by package, as a user types them."""
+    names: dict[str, list[str]] = {package: [] for package in PACKAGES}
+    attnlimit = import_module("attnlimit")
+    for name in attnlimit.__all__:
+        if name not in (*FACADES, "__version__"):
+            module = getattr(attnlimit, name).__module__
+            names[module.split(".")[1]].append(f"attnlimit.{name}")
+    for facade in FACADES:
+        module = import_module(f"attnlimit.{facade}")
+        names[facade] = [f"attnlimit.{facade}.{name}" for name in module.__all__]
+    return names
 
 
 def write_pages(app: Sphinx, config: Any) -> None:
-    """Write a page a room, with a table of its names and a page for each of them."""
+    """Write a page for each package, with a table of its names and a page for each name."""
     folder = Path(app.srcdir) / "reference" / "api"
     folder.mkdir(parents=True, exist_ok=True)
-    for room, names in public_names().items():
+    for package, names in public_names().items():
         listed = "\n".join(f"   {name}" for name in sorted(names, key=str.lower))
         text = (
-            f"# {ROOMS[room]}\n\n```{{eval-rst}}\n.. autosummary::\n   :toctree: names\n"
+            f"# {PACKAGES[package]}\n\n```{{eval-rst}}\n.. autosummary::\n   :toctree: names\n"
             f"   :nosignatures:\n\n{listed}\n```\n"
         )
-        page = folder / f"{room}.md"
+        page = folder / f"{package}.md"
         if not page.exists() or page.read_text() != text:
             page.write_text(text)
 

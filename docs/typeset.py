@@ -1,4 +1,4 @@
-"""How do formulas in running text and wide tables read? Indices are set, and columns keep a width.
+"""Indices in running text, and column widths of wide tables.
 
 In a paragraph, a docstring or a table `e^{-s_1}` is written as it is typed; displayed formulas are
 TeX. Tables scroll in their own box, so a column of sentences need not be a word wide.

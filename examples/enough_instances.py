@@ -8,18 +8,24 @@ decisions change? At the same size, keeping by weight changes far fewer than a r
 
 import matplotlib.pyplot as plt
 import numpy as np
+from sklearn.datasets import load_digits
 
 import attnlimit as al
-from attnlimit.sparse.bags.digits import digit_bags
 
-bags = digit_bags(9, length=30).draw(40, np.random.default_rng(0))
+images, digits = load_digits(return_X_y=True)
+rng = np.random.default_rng(0)
+labels = np.arange(40) % 2
+arrays = [rng.choice(images[digits < 9], 30) for _ in labels]
+for bag in arrays[1::2]:
+    bag[0] = rng.choice(images[digits == 9])
+bags = al.bags.make_bags(arrays, labels)
 samplers = (al.WithoutReplacement(), al.Threshold(1.0))
-found = al.sparse.enough(bags, al.sparse.AttentionPooling(), [4, 16], samplers=samplers, draws=50)
+found = al.bags.instances(bags, al.bags.AttentionPooling(), [4, 16], samplers=samplers, draws=50)
 print(found.headline())
 found.plot()
 plt.show()
 
 # Attention of your own: scores before the softmax, and what they average.
 scores = [bag[:, 36] / 4 for bag in bags.instances]
-brought = al.sparse.ScoredBags(scores, bags.instances)
-print(al.sparse.enough(None, brought, [4, 16], samplers=samplers, draws=50))
+brought = al.bags.ScoredBags(scores, bags.instances)
+print(al.bags.instances(None, brought, [4, 16], samplers=samplers, draws=50))

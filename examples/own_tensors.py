@@ -2,7 +2,7 @@
 Your own queries, keys and values
 =================================
 
-Plan the budgets of attention that no library here has heard of. A plain PyTorch module hands out
+Budgets of attention that no library here has heard of. A plain PyTorch module hands out
 its queries, keys and values; `from_arrays` takes them, and all that works on a captured model
 works on them. No transformers, no weights, no tokenizer.
 """
@@ -47,5 +47,14 @@ predicted = al.predict(cap, "pointwise", n, layer=1, head=2)
 measured = al.measure(cap, "pointwise", n, 300, layer=1, head=2)
 _, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
 predicted.plot(measured, ax=left)
-al.budget(cap, epsilon=0.2).plot(ax=right)
+right.bar(
+    *zip(
+        *(
+            (b.scheme, b.certified or TOKENS)
+            for b in al.budget(cap[1, 2], epsilon=0.2).schemes.values()
+        ),
+        strict=True,
+    )
+)
+right.set(ylabel="certified tokens")
 plt.show()

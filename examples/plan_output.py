@@ -2,7 +2,7 @@
 How few keys keep a model's output?
 ===================================
 
-Planned from a few backward passes, before anything is thinned; then spent, and measured on the
+Planned from a few backward passes, then measured on the
 planned text and on another.
 """
 
@@ -27,11 +27,9 @@ predicted = al.models.output_errors(model, text, ways)
 _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 keys = [predicted[c].mean_keys for c in sizes]
 ax.loglog(keys, [predicted[c].cosine_loss for c in sizes], label="predicted")
-ax.loglog(
-    keys, [predicted[c].yardstick for c in sizes], ":", label="no independent sampler has less"
-)
+ax.loglog(keys, [predicted[c].bound for c in sizes], ":", label="no independent sampler has less")
 for name, where, color in (("same article", text, "C0"), ("another article", other, "C1")):
-    runs = [al.models.try_samplers(model, where, ways[c], repeats=2) for c in sizes[1:4]]
+    runs = [al.models.evaluate(model, where, ways[c], repeats=2) for c in sizes[1:4]]
     losses = [1 - run.embedding_cosine for run in runs]
     bars = [run.stderr["embedding_cosine"] for run in runs]
     ax.errorbar([run.mean_keys for run in runs], losses, bars, fmt="o", color=color, label=name)
@@ -39,4 +37,4 @@ ax.set(xlabel="keys read by a query", ylabel="1 - cosine of the embedding")
 ax.legend(frameon=False)
 plt.show()
 
-print(al.models.plan_output(model, text, cosine=0.997))
+print(al.models.plan(model, text, cosine=0.997))

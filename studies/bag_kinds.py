@@ -1,4 +1,4 @@
-"""Do bags with several signal directions, or other signals and lengths, break a plan?
+"""Plans for bags with several signal directions, other signals and lengths.
 
 First the exact asymptotics of each kind of bags against readouts trained on drawn ones, then plans
 from pilots of that kind against poolings trained on more bags. python studies/bag_kinds.py
@@ -16,15 +16,17 @@ from scipy.linalg import hadamard
 from scipy.special import softmax
 from scipy.stats import binom
 
+from attnlimit.bags import Bags
+from attnlimit.bags import plan as plan_bags
+from attnlimit.bags.data import Stacked
 from attnlimit.checks import Array
-from attnlimit.sparse import Bags, SparseTask, measure_plan, plan_bags, query_alignment
-from attnlimit.sparse.law.features import SEED, FeaturePoints, bag_uniforms, ordered_scores
-from attnlimit.sparse.law.saddle import SaddleSystem, plain_start
+from attnlimit.sparse import SparseTask, query_alignment
 from attnlimit.sparse.losses import as_loss
-from attnlimit.sparse.train.descent import query_steps
-from attnlimit.sparse.train.fit import fit_readout
-from attnlimit.sparse.train.stacked import Stacked
-from kept import keep
+from attnlimit.sparse.quadrature import SEED, FeaturePoints, bag_uniforms, ordered_scores
+from attnlimit.sparse.saddle_point import SaddleSystem, plain_start
+from attnlimit.sparse.training import fit_readout, query_steps
+from planned_bags import measure_plan
+from tables import write_tables
 
 STRENGTH = 4.0
 """Of the mean of the directions: each of K has strength 4 sqrt(K)."""
@@ -180,7 +182,13 @@ def main() -> None:
         for dim in (160, 320, 640)
     ]
     plans = pd.concat([planned(name, kind) for name, kind in KINDS.items()])
-    keep(readouts=pd.DataFrame(readouts), cosines=pd.DataFrame(cosines), plans=plans)
+    write_tables(
+        {
+            "readouts-of-other-bags": pd.DataFrame(readouts),
+            "cosines-of-several-directions": pd.DataFrame(cosines),
+            "plans-for-other-bags": plans,
+        }
+    )
 
 
 if __name__ == "__main__":

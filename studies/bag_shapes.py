@@ -1,6 +1,6 @@
-"""Does a learning curve need more than Gaussian scores? Other laws, fitted to the same pilots.
+"""Learning curves under other laws of scores, fitted to the same pilots.
 
-The pilots are those of `attnlimit reproduce sparse-benchmarks`, whose run is read where the
+The pilots are those of `studies/sparse_benchmarks.py`, whose run is read where the
 evidence is, or made there first (a quarter of an hour). python studies/bag_shapes.py
 """
 
@@ -12,15 +12,15 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtr
 
+from attnlimit.bags import Bags, estimate
+from attnlimit.bags.forecast import CUTS, STRENGTHS, LearningLaw, forecast
+from attnlimit.bags.pilot import sharing_groups, stratified_folds
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.reproduce import run
-from attnlimit.reproduce.sparse.benchmarks import EXPERIMENT, benchmark
-from attnlimit.sparse import Bags, SparseTask, estimate
-from attnlimit.sparse.bags.forecast import forecast
-from attnlimit.sparse.bags.pilot import kept_together, stratified_folds
-from attnlimit.sparse.law.learning import CUTS, STRENGTHS, LearningLaw
-from kept import EVIDENCE, keep
+from attnlimit.sparse import SparseTask
+from sparse_benchmarks import EXPERIMENT, benchmark
+from tables import PROJECT, write_tables
 
 SETS = [
     "musk1",
@@ -69,7 +69,7 @@ def smoothed(points: Array) -> Below:
 
 def laws(pilot: Bags) -> dict[str, LearningLaw]:
     """All laws of one pilot, the one with nothing added first."""
-    prior, lengths = float(np.mean(pilot.labels > 0)), pilot.lengths
+    prior, lengths = float(np.mean(pilot.signs > 0)), pilot.lengths
     share, along = 1 / lengths.mean(), None
     try:
         found = estimate(pilot)
@@ -92,7 +92,7 @@ def laws(pilot: Bags) -> dict[str, LearningLaw]:
 
 
 def main() -> None:
-    made = run("sparse-benchmarks", out=EVIDENCE)
+    made = run("sparse-benchmarks", out=PROJECT / "runs" / "evidence")
     curves, config = made.curves, made.config
     rows = []
     for index, shard in enumerate(EXPERIMENT.shards(config)):
@@ -102,7 +102,7 @@ def main() -> None:
         # the run's own pilots: an experiment's shards take their random numbers by their place
         rng = np.random.default_rng(np.random.SeedSequence(config["seed"], spawn_key=(index,)))
         bags = benchmark(name, shard["drawn"], rng)
-        third = stratified_folds(bags.labels, 3, rng, kept_together(bags, 3))
+        third = stratified_folds(bags.signs, 3, rng, sharing_groups(bags, 3))
         pilot = bags.subset(np.flatnonzero(third == 0))
         found = laws(pilot)
         mine = curves[(curves["set"] == name) & (curves["cut"] == shard["cut"])]
@@ -129,7 +129,7 @@ def main() -> None:
         moved=("moved", "mean"), most=("moved", "max"), gap=("gap", "mean"),
         inside=("inside", "sum"), of=("inside", "size"), half_interval=("half", "mean"),
     )  # fmt: skip
-    keep(shown.assign(gap=np.sqrt(shown["gap"])).reset_index())
+    write_tables({"laws-of-scores": shown.assign(gap=np.sqrt(shown["gap"])).reset_index()})
 
 
 if __name__ == "__main__":

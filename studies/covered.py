@@ -1,4 +1,4 @@
-"""Which experiments are counted in studies/coverage.py, and how small? Their settings and draws."""
+"""Experiments counted in studies/interval_coverage.py: settings and draws."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from attnlimit.reproduce.compare import TYPICAL
-from attnlimit.reproduce.sparse.check import SETTINGS
+from sparse_check import SETTINGS
 
 N = [12, 24, 48, 96]
 SCALES = {"dim": 4, "scales": [2.0], "n": N, "replicates": 50, "block": 50}
@@ -44,17 +44,13 @@ class Counted:
     """The column that says what is measured."""
     measured: str = "measured"
     stderr: str = "stderr"
-    rows: str = "weighed"
+    rows: str = "with_errors"
     """Which of a result's tables has them."""
 
 
 SYNTHETIC = {
-    "gaussian": Counted(
-        SCALES, 50, predicted={"temperatures": ["predict", "token_features"]}, by="statistic"
-    ),
-    "sphere": Counted(
-        SCALES, 50, predicted={"temperatures": ["predict", "token_features"]}, by="statistic"
-    ),
+    "gaussian": Counted(SCALES, 50, predicted={"temperatures": ["predict"]}, by="statistic"),
+    "sphere": Counted(SCALES, 50, predicted={"temperatures": ["predict"]}, by="statistic"),
     "hardmax": Counted(
         {
             "cases": [["gaussian", 3], ["cube", 3]],
@@ -106,20 +102,20 @@ TRAINED = {
         {"dim": 30, "replicates": 8, "alphas": [1.0, 3.0], "lines": 0},
         sharing(points=2),
         8,
-        {"sparse.curves": ["learning_curve", "query_alignment"]},
+        {"sparse_curves": ["learning_curve", "query_alignment"]},
         "quantity",
     ),
     "sparse-alignment": Counted(
         {"dim": 40, "replicates": 8, "alphas": [2.0], "lines": 0},
         8,
-        predicted={"sparse.alignment": ["query_alignment"]},
+        predicted={"sparse_alignment": ["query_alignment"]},
         by="quantity",
     ),
     "sparse-phase": Counted(
         {"strengths": [2.0], "alphas": [2.0], "checked": [[4.0, 2.0]], "dim": 30, "replicates": 8},
         sharing(points=1),
         8,
-        {"sparse.phase": ["best_split", "readout"]},
+        {"sparse_phase": ["best_split", "readout"]},
     ),
 }
 TESTED = {
@@ -130,20 +126,19 @@ TESTED = {
             "replicates": [8, 8],
         },
         8,
-        predicted={"sparse.check": ["readout"]},
+        predicted={"sparse_check": ["readout"]},
         by="quantity",
     ),
     "sparse-length": Counted(
         {"sharpnesses": [0.0, 2.0], "lengths": [10, 20], "dim": 40, "replicates": 8},
         8,
-        predicted={"sparse.length": ["readout", "transfer_error", "oracle_error"]},
+        predicted={"sparse_curves": ["readout", "transfer_error", "oracle_error"]},
     ),
     "sparse-oracle": Counted(
         {"strengths": [1.0, 3.0], "draws": 1000},
         1000,
         predicted={
-            "sparse.oracle": ["bayes_error", "oracle_error"],
-            "sparse.known_signal": ["oracle_error"],
+            "sparse_known_signal": ["bayes_error", "oracle_error"],
         },
         by="quantity",
     ),
@@ -151,8 +146,7 @@ TESTED = {
         {"lengths": [16], "draws": 1000},
         1000,
         predicted={
-            "sparse.separation": ["strength_needed"],
-            "sparse.known_signal": ["oracle_error"],
+            "sparse_known_signal": ["strength_needed", "oracle_error"],
         },
     ),
 }
@@ -166,7 +160,7 @@ SEPARABLE = {
         },
         1000,
         12,
-        {"sparse.capacity": ["capacity"]},
+        {"sparse_capacity": ["capacity"]},
         measured="alpha_star measured",
         stderr="alpha_star stderr",
         rows="table",

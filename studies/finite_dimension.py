@@ -1,7 +1,7 @@
-"""What does a limit of large d miss at finite d? Settings that `FINITE` was not fitted on.
+"""Finite-dimension corrections on settings that `FINITE` was not fitted on.
 
 Trained classifiers at two small dimensions: the distance of the measurement above the prediction,
-times d, over p (1 - p) of an error or over a loss. `FINITE` (attnlimit.reproduce.sparse.rows) takes
+times d, over p (1 - p) of an error or over a loss. `FINITE` (attnlimit.reproduce.sparse_rows) takes
 that number as one deviation. python studies/finite_dimension.py
 """
 
@@ -9,7 +9,7 @@ from functools import partial
 
 import pandas as pd
 
-from attnlimit.reproduce.sparse.rows import FINITE
+from attnlimit.reproduce.sparse_rows import FINITE
 from attnlimit.sparse import (
     SparseTask,
     query_alignment,
@@ -17,7 +17,7 @@ from attnlimit.sparse import (
     simulate_protocol,
     simulate_readout,
 )
-from kept import keep
+from tables import write_tables
 
 DRAWS = 400
 DIMS = (30, 60)
@@ -58,4 +58,6 @@ def rows(number, task, alpha, options):
 
 if __name__ == "__main__":
     found = [row for number, one in enumerate(SETTINGS) for row in rows(number, *one)]
-    keep(pd.DataFrame(found).assign(finite=FINITE, draws=DRAWS))
+    write_tables(
+        {"off-at-finite-dimension": pd.DataFrame(found).assign(finite=FINITE, draws=DRAWS)}
+    )

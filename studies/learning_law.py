@@ -1,6 +1,6 @@
-"""Does a law of two numbers have the shape of learning curves? Against the exact asymptotics.
+"""A two-parameter law of learning curves against the exact asymptotics.
 
-The law (attnlimit.sparse.law.learning) over the exact error of n = alpha d bags, at the best ridge
+The law (attnlimit.bags.forecast) over the exact error of n = alpha d bags, at the best ridge
 and for attention the best split and sharpness: with nothing fitted, and for attention with strength
 and dimension fitted at three sizes. python studies/learning_law.py
 """
@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import least_squares
 
+from attnlimit.bags.forecast import LearningLaw, learning_law
 from attnlimit.checks import Array
 from attnlimit.sparse import SparseTask, best_split, readout
-from attnlimit.sparse.law.learning import LearningLaw, learning_law
-from kept import keep
+from tables import write_tables
 
 TASKS = [  # length, signals, strength, prior
     SparseTask(10, 1, 4.0, 0.5),
@@ -66,4 +66,4 @@ def rows(task: SparseTask) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    keep(pd.concat(map(rows, TASKS)))
+    write_tables({"law-over-exact": pd.concat(map(rows, TASKS))})

@@ -1,4 +1,4 @@
-"""Does a plan for the output keep its target on other texts, and does it tell while it is spent?
+"""A plan for the output on other texts, with the running estimate.
 
 SmolLM2, planned on tokens of one article for some nats, with one size and with one for each head.
 On every text the plan is run, and one pass says what it believes to lose.
@@ -8,8 +8,9 @@ python studies/plan_spent.py
 import pandas as pd
 import torch
 
-from attnlimit.models import load, plan_output, spend, try_samplers, wikipedia
-from kept import keep
+from attnlimit.models import evaluate, load, sampled_attention, wikipedia
+from attnlimit.models import plan as make_plan
+from tables import write_tables
 
 TOKENS, NATS, DRAWS = 400, 0.01, 2
 PLANNED_ON, OTHERS = "Anarchism", ("Alabama", "Aristotle", "Apollo 11", "Autism")
@@ -19,18 +20,18 @@ if __name__ == "__main__":
     texts = {title: model.ids(wikipedia()[title].text, TOKENS) for title in (PLANNED_ON, *OTHERS)}
     plans, found = [], []
     for per in ("model", "head"):
-        plan = plan_output(model, texts[PLANNED_ON], kl=NATS, per=per)
+        plan = make_plan(model, texts[PLANNED_ON], kl=NATS, per=per)
         sizes = [sampler.c for sampler in plan.samplers().values()]
         made = {"per": per, "smallest": min(sizes), "largest": max(sizes)}
         made |= {"keys": plan.mean_keys, "visible": plan.mean_visible, "target": NATS}
         plans.append(made | {"predicted": plan.predicted, "stderr": plan.stderr})
         for title, ids in texts.items():
-            with torch.no_grad(), spend(model, plan) as spent:
+            with torch.no_grad(), sampled_attention(model, plan) as spent:
                 model.model(torch.tensor([ids]), use_cache=False)
-            trial = try_samplers(model, ids, plan, repeats=DRAWS)
+            trial = evaluate(model, ids, plan, repeats=DRAWS)
             row = {"per": per, "text": title, "running": spent.kl, "off": spent.relative_error}
             row |= {"measured": trial.kl, "stderr": trial.stderr["kl"]}
             row |= {"perplexity": trial.perplexity, "dense": trial.dense_perplexity}
             found.append(row)
             print(row, flush=True)
-    keep(plans=pd.DataFrame(plans), texts=pd.DataFrame(found))
+    write_tables({"plans-by-size": pd.DataFrame(plans), "running-estimate": pd.DataFrame(found)})

@@ -1,4 +1,4 @@
-"""How much is lost where something smaller than the keys says which of them to read?
+"""Threshold sampling by proxies of the scores.
 
 Thresholds by proxies of the keys in all heads of SmolLM2: predicted, then run.
 python studies/proxies.py
@@ -7,7 +7,7 @@ python studies/proxies.py
 import pandas as pd
 
 import attnlimit as al
-from kept import keep
+from tables import write_tables
 
 TOKENS, PROBES, DRAWS = 400, 3, 6
 CHOSEN_BY = {  # (c, proxy, floor)
@@ -28,7 +28,7 @@ if __name__ == "__main__":
     told = al.models.output_errors(model, ids, samplers, probes=PROBES)
     rows = []
     for name, one in told.items():
-        run = al.models.try_samplers(model, ids, samplers[name], repeats=DRAWS)
+        run = al.models.evaluate(model, ids, samplers[name], repeats=DRAWS)
         rows.append(
             {
                 "chances": name,
@@ -44,4 +44,4 @@ if __name__ == "__main__":
             }
         )
         print(one, run, sep="\n", flush=True)
-    keep(pd.DataFrame(rows))
+    write_tables({"thresholds-by-proxies": pd.DataFrame(rows)})

@@ -1,4 +1,4 @@
-"""What do schemes of as many keys do to a whole model? Run inside SmolLM2, beside the dense one.
+"""Samplers of as many keys inside SmolLM2, beside dense attention.
 
 python studies/schemes_in_model.py
 """
@@ -6,7 +6,7 @@ python studies/schemes_in_model.py
 import pandas as pd
 
 import attnlimit as al
-from kept import keep
+from tables import write_tables
 
 TOKENS, KEYS, DRAWS = 1000, 256, 3
 FEW = KEYS // 4
@@ -26,7 +26,7 @@ if __name__ == "__main__":
     found = []
     for name, sampler in SCHEMES.items():
         drawn = sampler.draws != "nothing"
-        one = al.models.try_samplers(model, ids, sampler, repeats=DRAWS if drawn else 1)
+        one = al.models.evaluate(model, ids, sampler, repeats=DRAWS if drawn else 1)
         found.append(one.to_frame().assign(scheme=name, tokens=TOKENS))
         print(one, flush=True)
-    keep(pd.concat(found))
+    write_tables({"schemes-in-the-model": pd.concat(found)})

@@ -1,4 +1,4 @@
-"""What does a model write when it reads few keys? Against its own dense text, cache on.
+"""Generation on few keys against the dense text, with a cache.
 
 python studies/spend_generation.py [--prompt 96 --tokens 16 --free 8]
 """
@@ -9,8 +9,9 @@ import pandas as pd
 import torch
 
 import attnlimit as al
-from attnlimit.models import load, plan_output, spend, wikipedia
-from kept import keep
+from attnlimit.models import load, sampled_attention, wikipedia
+from attnlimit.models import plan as make_plan
+from tables import write_tables
 
 TITLE = "Alabama"
 PADDED = 200
@@ -25,7 +26,7 @@ def main() -> None:
     asked.add_argument("--kl", type=float, default=0.001, help="Nats that a token may lose.")
     given = asked.parse_args()
     loaded = load("smollm2")
-    plan = plan_output(loaded, ids(loaded, "Anarchism", given.prompt), kl=given.kl)
+    plan = make_plan(loaded, ids(loaded, "Anarchism", given.prompt), kl=given.kl)
     print(plan)
     prompt = torch.tensor([ids(loaded, TITLE, given.prompt)])
     sizes = {sampler.c for sampler in plan.samplers().values()}
@@ -34,13 +35,13 @@ def main() -> None:
     row |= {"plan_visible": plan.mean_visible}
     row |= follow(loaded.model, plan, prompt, given.tokens, given.free)
     row["batch_as_alone"] = batch(loaded.model, plan, prompt[:, :PADDED], given.free)
-    keep(pd.DataFrame([row]))
+    write_tables({"generation-on-few-keys": pd.DataFrame([row])})
 
 
 def follow(model, plan, prompt, tokens, few):
     """Dense text, then the thinned model forced along it, then the thinned model by itself."""
     dense = generate(model, prompt, tokens)
-    with torch.no_grad(), spend(model, plan) as spent:
+    with torch.no_grad(), sampled_attention(model, plan) as spent:
         start = model(prompt, use_cache=True, logits_to_keep=1)
         rest = model(dense[:, prompt.shape[1] : -1], past_key_values=start.past_key_values)
         own = torch.cat([start.logits, rest.logits], dim=1)
@@ -81,7 +82,7 @@ def generate(model, prompt, tokens, samplers=None, seed=0, mask=None):
     options |= {"attention_mask": torch.ones_like(prompt) if mask is None else mask}
     if samplers is None:
         return model.generate(prompt, **options)
-    with spend(model, samplers, seed=seed):
+    with sampled_attention(model, samplers, seed=seed):
         return model.generate(prompt, **options)
 
 

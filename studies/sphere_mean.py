@@ -1,4 +1,4 @@
-"""Is the error of the mean output right on spheres of few dimensions, from weak to frozen scores?
+"""Error of the mean output on spheres of few dimensions, from weak to frozen scores.
 
 n times the mean squared error: the argument is the number of draws.
 """
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import attnlimit as al
-from kept import keep
+from tables import write_tables
 
 CASES = ((3, 1), (3, 10), (10, 1), (10, 10), (10, 100), (10, 100_000))
 SIZES = [100, 1000, 10_000]
@@ -34,4 +34,4 @@ for dim, scale in CASES:
         "prediction_error": SIZES * law.numerical_error,
     }
     parts.append(pd.DataFrame(columns))
-keep(pd.concat(parts))
+write_tables({"mean-on-small-spheres": pd.concat(parts)})

@@ -1,4 +1,4 @@
-"""Are the standard errors of a measurement honest? Many independent ones, and their scatter.
+"""Standard errors of measurements against the scatter of many.
 
 Slices of one long sweep are measurements of their own: the scatter of their values, over the
 standard error that they state, should be 1, and 95 % of them should be within two of the truth.
@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 import attnlimit as al
-from attnlimit.montecarlo.measure import samples_curve
-from attnlimit.montecarlo.sweep import sweep
 from attnlimit.reproduce.temperatures import paper_head
-from kept import keep
+from attnlimit.simulate.measure import samples_curve
+from attnlimit.simulate.sweep import sweep
+from tables import write_tables
 
 TOTAL = 1000 * int(sys.argv[1] if len(sys.argv) > 1 else 10)
 SIZES = np.array([50, 100, 200, 400])
@@ -64,4 +64,4 @@ for dim, scale in CASES:
                     **{f"plain {name}": one for name, one in plain.items()},
                 }
             )
-keep(pd.DataFrame(rows))
+write_tables({"scatter-over-stated": pd.DataFrame(rows)})

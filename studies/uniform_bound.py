@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
 
 import attnlimit as al
-from kept import keep, keep_picture
+from tables import write_tables
 
 N = 10_000
 DRAWS = 20
@@ -43,26 +42,6 @@ def measured_supremum(
     return drawn.mean(), drawn.std(ddof=1) / np.sqrt(DRAWS), drawn.max()
 
 
-def draw(found: pd.DataFrame) -> Figure:
-    """Bound, measurement and constant over the radius, a panel for each measure."""
-    figure = Figure(figsize=(16, 3.9), layout="constrained")
-    panels = figure.subplots(1, len(CASES), sharey=True)
-    for axes, name in zip(panels, CASES, strict=True):
-        rows = found[found["tokens"] == name]
-        axes.semilogy(rows["radius"], rows["bound"], "s-", label="proved bound, 95 %")
-        axes.errorbar(
-            rows["radius"], rows["measured"], rows["stderr"],
-            fmt="o", capsize=3, label="measured supremum",
-        )  # fmt: skip
-        axes.semilogy(rows["radius"], rows["constant"] / np.sqrt(N), "--", label="C(R)/√n")
-        axes.set_title(name, fontsize=10)
-        axes.set_xlabel("radius R of the ball of queries")
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel(f"sup |Γₙ - Γ| at n = {N}")
-    panels[0].legend(frameon=False)
-    return figure
-
-
 if __name__ == "__main__":
     head = al.Head(np.eye(3))
     rows = []
@@ -85,5 +64,4 @@ if __name__ == "__main__":
                 }
             )
     found = pd.DataFrame(rows)
-    keep(found)
-    keep_picture(draw(found))
+    write_tables({"bound-and-supremum": found})

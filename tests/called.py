@@ -7,8 +7,6 @@ import pytest
 
 from attnlimit.cli import main
 
-SMALL = ["--tokens", "32", "--layer", "0", "--epsilon", "0.3"]
-
 
 def call(*arguments):
     """Exit code, stdout and stderr of one command."""

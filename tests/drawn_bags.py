@@ -1,6 +1,6 @@
 """Bags of a task, drawn and checked."""
 
-from attnlimit.sparse import make_bags
+from attnlimit.bags import make_bags
 
 
 def drawn(task, n, dim, seed):

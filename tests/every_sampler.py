@@ -3,8 +3,7 @@
 import torch
 
 import attnlimit as al
-from attnlimit.models.capture.captured import CapturedLayer
-from attnlimit.models.capture.masks import Mask
+from attnlimit.models.captured.captured import CapturedLayer, Mask
 from attnlimit.models.captures import Capture
 from outside_sampler import Nearby
 

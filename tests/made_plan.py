@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from attnlimit.sparse.bags.forecast import Belief, forecast
-from attnlimit.sparse.bags.pilot import PilotErrors
-from attnlimit.sparse.bags.plan import BagPlan
-from attnlimit.sparse.bags.poolings import LAWS, THEORY, poolings
-from attnlimit.sparse.law.learning import learning_law
+from attnlimit.bags.forecast import Prior, forecast, learning_law
+from attnlimit.bags.pilot import LAWS, THEORY, PilotErrors, poolings
+from attnlimit.bags.planner import BagPlan
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 ERRORS = {
@@ -35,6 +33,6 @@ def made_plan(bags=200, errors=ERRORS):
         )
         for place, name in enumerate(LAWS)
     }
-    beliefs = {name: Belief(5.0, 20.0, 0.05) for name in THEORY}
+    priors = {name: Prior(5.0, 20.0, 0.05) for name in THEORY}
     budgets = np.array([200, 800])
-    return BagPlan(pilot, forecasts, budgets, poolings(None), None, beliefs, 0.5)
+    return BagPlan(pilot, forecasts, budgets, poolings(None), None, priors, 0.5)

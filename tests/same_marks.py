@@ -19,7 +19,7 @@ def surer(result: Result) -> Result:
 
 def check_marks(result: Result) -> None:
     """Hold every z of the table, and every ring of the figure, to those of the compared rows."""
-    compared = result.experiment.compared(result.config, result.weighed)
+    compared = result.experiment.compared(result.config, result.with_errors)
     points = [
         (panel, series)
         for panel in result.figure.panels

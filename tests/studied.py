@@ -1,18 +1,18 @@
-"""How is a study tested? Loaded from its file, for studies are scripts beside the package."""
+"""Studies are scripts and experiments beside the package; pytest has their folder on its path."""
 
-import importlib.util
-import sys
 from pathlib import Path
+
+from attnlimit.reproduce import EXPERIMENTS
 
 STUDIES = Path(__file__).parents[1] / "studies"
 
 
-def study(name):
-    """Return the module of a study, and let it find the module that keeps its tables."""
-    if name != "kept":
-        study("kept")
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, STUDIES / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+def target(name):
+    """Return what `run` takes for an experiment: a name of the papers', or the path of a study."""
+    return name if name in EXPERIMENTS else str(STUDIES / f"{name.replace('-', '_')}.py")
+
+
+def experiment_studies():
+    """Return the names of all studies that are experiments."""
+    files = (file for file in STUDIES.glob("*.py") if "\nEXPERIMENT = " in file.read_text())
+    return {file.stem.replace("_", "-") for file in files}

@@ -67,15 +67,3 @@ def test_indices_are_set_and_names_are_left_alone(text, shown):
         return f"[{inner}]" if node.tagname in ("subscript", "superscript") else inner
 
     assert "".join(drawn(node) for node in typeset.typeset(text)) == shown
-
-
-def test_pages_have_short_lines():
-    long = [
-        f"{page.relative_to(ROOT)}:{number}"
-        for page in PAGES
-        if "_build" not in page.parts and "gallery" not in page.parts
-        for number, line in enumerate(re.sub(r"<!--.*?-->", "", page.read_text()).splitlines(), 1)
-        if len(line) > 120 and not line.startswith(("|", "    ", "\\")) and "$" not in line
-        and not re.search(r"\\(mathbb|frac|sum|text|begin|big)", line)
-    ]  # fmt: skip
-    assert not long

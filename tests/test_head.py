@@ -28,7 +28,7 @@ def test_batches_of_queries_keep_their_shape():
     np.testing.assert_allclose(one, among, rtol=1e-14)  # products of other shapes: other last bits
 
 
-@given(st.floats(-1e150, 1e150))
+@given(st.floats(-1e50, 1e50))
 def test_any_score_magnitude_gives_a_convex_combination(scale):
     keys = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.5]])
     out = al.Head(scale * np.eye(2))(np.array([[0.3, -0.7]]), keys)

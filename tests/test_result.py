@@ -1,9 +1,11 @@
 import inspect
+import json
 
 import numpy as np
+import pandas as pd
 
 import attnlimit as al
-from attnlimit.result import Result, table
+from attnlimit.result import Result, plain, table
 
 LAW = al.gaussian_law([[0.5], [1.0]], [5, 10, 20])
 
@@ -28,7 +30,7 @@ def test_a_notebook_shows_the_same_table():
 
 
 def test_every_public_result_shows_itself_in_a_notebook():
-    public = [getattr(room, name) for room in (al, al.models, al.sparse) for name in room.__all__]
+    public = [getattr(one, name) for one in (al, al.models, al.sparse) for name in one.__all__]
     tables = [one for one in public if inspect.isclass(one) and hasattr(one, "to_frame")]
     assert len(tables) > 20
     assert [one for one in tables if not issubclass(one, Result)] == []
@@ -40,3 +42,31 @@ def test_fluctuations_have_a_row_for_each_query():
     one = al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), np.ones(2))
     assert len(one.to_frame()) == 1
     assert one._repr_html_().count("<tr") == 2
+
+
+def test_what_numpy_and_pandas_hold_becomes_json():
+    frame = pd.DataFrame({"n": [1, 2], "error": [0.5, np.nan]})
+    content = {
+        1: np.array([1, 2]),
+        "table": frame,
+        "column": frame["n"],
+        "flag": np.bool_(True),
+        "nothing": None,
+        "path": np.float32(np.inf),
+        "pair": (np.int8(3), "text"),
+    }
+    found = plain(content)
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found == {
+        "1": [1, 2],
+        "table": [{"n": 1, "error": 0.5}, {"n": 2, "error": None}],
+        "column": [1, 2],
+        "flag": True,
+        "nothing": None,
+        "path": None,
+        "pair": [3, "text"],
+    }
+
+
+def test_digits_round_numbers_and_nothing_else():
+    assert plain({"x": [1.23456789, 123456, None, True]}, 5) == {"x": [1.2346, 123456, None, True]}

@@ -1,14 +1,14 @@
-"""Does a piece of work keep to one core, and give the others back?"""
+"""Work on one thread, and the number of threads after it."""
 
 import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from attnlimit.budgets.head import head_budget
-from attnlimit.budgets.terms import Terms
-from attnlimit.cost import made_capture
-from attnlimit.models.capture.captured import CapturedHead
+from attnlimit.models.captured.captured import CapturedHead
+from attnlimit.planning.head_budget import captured_head_budget
+from attnlimit.planning.search import Tolerance
 from attnlimit.threads import one_thread
+from every_sampler import made_capture
 
 
 @pytest.fixture
@@ -35,6 +35,6 @@ def test_a_head_is_budgeted_on_one_thread(two_threads, monkeypatch):
         return scores(self, *given, **options)
 
     monkeypatch.setattr(CapturedHead, "scores", counted)
-    head_budget(made_capture(24, 4, causal=False)[0, 0], Terms(), queries=8)
+    captured_head_budget(made_capture(tokens=24)[0, 0], Tolerance(), queries=8)
     assert seen == {1}
     assert torch.get_num_threads() == 2

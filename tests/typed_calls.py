@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 import attnlimit as al
 from attnlimit import sparse
-from attnlimit.budgets import Plan
+from attnlimit.planning.head_budget import HeadBudget
 
 
 def researcher() -> None:
@@ -29,11 +29,11 @@ def long_context() -> None:
     capture = al.models.capture(model, "text")
     keep = al.Keep(al.TopK(64), sample=192, weighted=True)
     assert_type(al.predict(capture, "pointwise", layer=1, head=3, sampler=keep), al.Curve)
-    assert_type(al.budget(capture, epsilon=0.3, delta=0.1), Plan)
-    plan = al.models.plan_output(model, "text", cosine=0.99)
-    assert_type(plan, al.models.OutputPlan)
+    assert_type(al.budget(capture[0, 0], epsilon=0.3, delta=0.1), HeadBudget)
+    plan = al.models.plan(model, "text", cosine=0.99)
+    assert_type(plan, al.Plan)
     assert_type(plan.mean_keys, float)
-    with al.models.spend(model, {(0, 1): keep}, seed=0) as spent:
+    with al.models.sampled_attention(model, {(0, 1): keep}, seed=0) as spent:
         assert_type(spent.mean_keys, float)
 
 
@@ -42,9 +42,9 @@ def bags() -> None:
     learnt = sparse.readout(task, alpha=2.0, model="attention", cosine=0.8, sharpness=1.0)
     assert_type(learnt, sparse.Readout)
     assert_type(sparse.oracle_error(task, "attention").value, float)
-    pilot = sparse.read_bags("bags")
-    assert_type(sparse.plan_bags(pilot), sparse.BagPlan)
-    assert_type(sparse.enough(pilot, sparse.AttentionPooling(), n=[2]), sparse.Enough)
+    pilot = bags.read_bags("bags")
+    assert_type(bags.plan(pilot), bags.BagPlan)
+    assert_type(bags.instances(pilot, bags.AttentionPooling(), n=[2]), bags.InstanceBudget)
 
 
 def wrong() -> None:

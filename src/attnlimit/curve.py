@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from attnlimit import checks, skewed
+from attnlimit import checks, intervals
 from attnlimit.checks import Array
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
@@ -30,7 +30,7 @@ def local_rate(n: NDArray[np.int64], root: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """Where a curve comes from and how far to trust it; None where that does not apply."""
+    """Origin and reliability of a curve; None where a field does not apply."""
 
     origin: str | None = None  # the head and its tokens, in words
     layer: int | None = None  # of a captured head, as are the next two
@@ -48,10 +48,10 @@ class Diagnostics:
 
 @dataclass(frozen=True, eq=False)
 class Curve(Result, Pictured):
-    """A statistic against n, with its error bars and where it came from.
+    """A statistic against n, with its errors and its origin.
 
-    `value` is a mean squared error, except for the statistics in `NORMS`. `stderr` is zero for
-    theory, whose own `numerical_error` stands beside it; `covariance` is the joint covariance of
+    `value` is a mean squared error, except for the statistics in `NORMS`. `stderr` is zero for a
+    prediction, which has a `numerical_error` instead; `covariance` is the joint covariance of
     measured values, which share draws across n.
     """
 
@@ -75,57 +75,55 @@ class Curve(Result, Pictured):
     @property
     def root_stderr(self) -> Array:
         """Standard error of `root`, by the delta method."""
-        if self.statistic in NORMS:
-            return self.stderr
-        nothing = np.zeros_like(self.stderr)
-        return np.divide(self.stderr, 2 * self.root, out=nothing, where=self.root > 0)
+        return self._of_root(self.stderr)
 
     @property
     def root_numerical_error(self) -> Array:
-        """Theory's own error of `root`; zero where none is stated."""
-        if self.numerical_error is None:
-            return np.zeros_like(self.value)
+        """Numerical error of `root`; zero where none is stated."""
+        stated = self.numerical_error
+        return np.zeros_like(self.value) if stated is None else self._of_root(stated)
+
+    def _of_root(self, error: Array) -> Array:
         if self.statistic in NORMS:
-            return self.numerical_error
-        nothing = np.zeros_like(self.value)
-        return np.divide(self.numerical_error, 2 * self.root, out=nothing, where=self.root > 0)
+            return error
+        return np.divide(error, 2 * self.root, out=np.zeros_like(error), where=self.root > 0)
 
     def interval(self, level: float = 0.95) -> tuple[Array, Array]:
-        """Ends, at each n, of an interval that holds the true value with this probability.
+        """Ends, at each n, of a confidence interval of the true value.
 
         Draws of squared errors are skewed: a sample that has missed the rare large ones is too low
-        and thinks itself precise. Hall's cubic of the studentised mean puts that right to order
-        1/replicates, so that the upper end is farther from the value than the lower; where tails
-        are long Student's quantiles have fewer degrees of freedom. Theory's interval is its
-        `numerical_error`, taken as a deviation.
+        and underestimates its own variance. Hall's cubic of the studentized mean corrects that to
+        order 1/replicates, so that the upper end is farther from the value than the lower; where
+        tails are long Student's quantiles have fewer degrees of freedom. A prediction's interval is
+        that of a normal variable with its `numerical_error` as standard deviation.
         """
         if self.replicates is None:
             tail = (1 - checks.probability(level, "level")) / 2
             error = 0.0 if self.numerical_error is None else self.numerical_error
             reach = float(ndtri(1 - tail)) * np.hypot(self.stderr, error)
             return self.value - reach, self.value + reach
-        return skewed.interval(self.value, self.stderr, self.skewness, self.freedom, level)
+        return intervals.interval(self.value, self.stderr, self.skewness, self.freedom, level)
 
     @property
     def freedom(self) -> Array:
         """Degrees of freedom of the standard errors; infinite for theory."""
         if self.replicates is None:
             return np.full(self.value.shape, np.inf)
-        found = self.diagnostics.kurtosis
-        tails = np.zeros_like(self.value) if found is None else found
-        return skewed.freedom(tails, self.replicates)
+        kurtosis = self.diagnostics.kurtosis
+        kurtosis = np.zeros_like(self.value) if kurtosis is None else kurtosis
+        return intervals.degrees_of_freedom(kurtosis, self.replicates)
 
     @property
     def skewness(self) -> Array:
         """Skewness of the measured values, that of their draws over the root of their number."""
-        found = self.diagnostics.skewness
-        if found is None or self.replicates is None:
+        skewness = self.diagnostics.skewness
+        if skewness is None or self.replicates is None:
             return np.zeros_like(self.value)
-        return np.asarray(found / np.sqrt(self.replicates))
+        return np.asarray(skewness / np.sqrt(self.replicates))
 
     @property
     def local_rate(self) -> Array:
-        """-d log(root error) / d log n at each n: theory's own, or that of the points."""
+        """-d log(root error) / d log n at each n: that of the law, or of the points."""
         return local_rate(self.n, self.root) if self.rate is None else self.rate
 
     def to_frame(self) -> pd.DataFrame:
@@ -143,18 +141,18 @@ class Curve(Result, Pictured):
         )
 
     def panel(self) -> Panel:
-        """The root error against n: a line with theory's own error, or points with their bars."""
-        measured = bool(np.any(self.stderr > 0))
-        label = f"{'measured' if measured else 'predicted'} ({self.method})"
-        name = f"{self.statistic.replace('_', ' ')}: error against n"
-        if measured:
-            points = Series(self.n, self.root, "points", label, self.statistic, self.root_stderr)
-            return Panel(name, "number of tokens n", "root mean squared error", [points])
-        series = [Series(self.n, self.root, "line", label, self.statistic)]
-        if self.numerical_error is not None:
-            low, high = (self.root + sign * self.root_numerical_error for sign in (-1, 1))
-            series.append(Series(self.n, self.root, "band", None, self.statistic, None, low, high))
-        return Panel(name, "number of tokens n", "root mean squared error", series)
+        """The root error against n: a line with its numerical error, or points with error bars."""
+        n, root, group = self.n, self.root, self.statistic
+        if np.any(self.stderr > 0):
+            label = f"measured ({self.method})"
+            series = [Series(n, root, "points", label, group, self.root_stderr)]
+        else:
+            series = [Series(n, root, "line", f"predicted ({self.method})", group)]
+            if self.numerical_error is not None:
+                low, high = (root + sign * self.root_numerical_error for sign in (-1, 1))
+                series.append(Series(n, root, "band", None, group, None, low, high))
+        title = f"{group.replace('_', ' ')}: error against n"
+        return Panel(title, "number of tokens n", "root mean squared error", series)
 
     def __str__(self) -> str:
         error = "stderr" if self.numerical_error is None else "numerical_error"

@@ -1,4 +1,4 @@
-"""What can go wrong, as one hierarchy: everything raised on purpose derives from AttnlimitError."""
+"""Exceptions; everything raised on purpose derives from AttnlimitError."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ class AttnlimitError(Exception):
 
 
 class BadInput(AttnlimitError, ValueError):
-    """What was given cannot be used; the message says what was expected and what to do."""
+    """An argument or a file that cannot be used; the message says what was expected."""
 
 
 class NoLimitError(AttnlimitError):
-    """The infinite-token limit does not exist here: the tokens' CGF is infinite."""
+    """The infinite-token limit does not exist: the tokens' CGF is infinite."""
 
 
 class UnboundedSupport(AttnlimitError):
-    """The measure has no furthest point: its support is unbounded in that direction."""
+    """The support of the measure is unbounded in a direction."""
 
 
 class NotConverged(AttnlimitError):
-    """A solver or quadrature stopped short of its tolerance; `reached` is what it got to."""
+    """A solver or quadrature stopped short of its tolerance, at `reached`."""
 
     def __init__(self, message: str, reached: float = float("nan")) -> None:
         super().__init__(message)
@@ -28,7 +28,7 @@ class NotConverged(AttnlimitError):
 
 
 class UnreliableFit(AttnlimitError):
-    """There is too little data for the number asked; `estimate` carries it if there is one."""
+    """There is too little data for an estimate; `estimate` is the unreliable one, if any."""
 
     def __init__(self, message: str, estimate: float = float("nan")) -> None:
         super().__init__(message)
@@ -36,8 +36,8 @@ class UnreliableFit(AttnlimitError):
 
 
 class MissingExtra(AttnlimitError, ImportError):
-    """An optional dependency is needed; the message names the extra to install."""
+    """An optional dependency is missing; the message names the extra to install."""
 
 
 class Interrupted(AttnlimitError):
-    """The user stopped the run; what was finished is kept."""
+    """The user stopped the run; finished shards are kept."""

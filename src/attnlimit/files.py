@@ -1,19 +1,26 @@
-"""How are files written whole or not at all, and read though they may be damaged?"""
+"""Atomic writes, and checked reading of JSON and parquet files that may be damaged."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attnlimit.errors import BadInput
 
-PARTIAL = ".partial"  # how temporary names end
+if TYPE_CHECKING:
+    import pandas as pd
+
+PARTIAL = ".partial"
+"""End of temporary names."""
+# Far beyond what the package writes: bytes of JSON, and unpacked bytes and numbers of a table.
 MOST_JSON = 1 << 27
-"""Bytes of JSON: far beyond what the package writes."""
+MOST_TABLE = 1 << 31
+MOST_VALUES = 10**8
 
 
 class Damaged(BadInput):
@@ -23,9 +30,7 @@ class Damaged(BadInput):
 def write_atomically(path: Path, content: bytes | Iterable[bytes], *, durable: bool = True) -> None:
     """Write `content` under a temporary name, flush it to the disk, and rename it to `path`.
 
-    Content in pieces is written piece by piece, as they are made.
-
-    Without `durable` the system flushes it when it likes: a power cut may lose the file.
+    Pieces of an iterable are written one by one. Without `durable` a power cut may lose the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
@@ -80,3 +85,34 @@ def read_json(path: Path) -> Any:
 
 def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
+
+
+def to_parquet(frame: pd.DataFrame) -> bytes:
+    """Return a table as the bytes of a parquet file."""
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer, index=False, write_page_checksum=True)
+    return buffer.getvalue()
+
+
+def read_table(content: bytes, name: str) -> pd.DataFrame:
+    """Read a parquet file; a damaged one, or one that unpacks to too much, is refused."""
+    import pyarrow.parquet
+
+    try:
+        # Row groups only: reading a damaged column's metadata ends the process (pyarrow 26).
+        metadata = pyarrow.parquet.read_metadata(io.BytesIO(content))
+        groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+        values = sum(abs(group.num_rows) for group in groups) * max(1, metadata.num_columns)
+        size = sum(abs(group.total_byte_size) for group in groups)
+        if max(values, metadata.num_rows) > MOST_VALUES or size > MOST_TABLE:
+            raise ValueError(f"it unpacks to {values:.3g} values")
+        read = pyarrow.parquet.read_table(io.BytesIO(content), page_checksum_verification=True)
+        table: pd.DataFrame = read.to_pandas()
+        table.columns = [str(column) for column in table.columns]
+        "".join(table.columns).encode()  # half a character is damage
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged table can trip the reader anywhere
+        reason = str(error).strip().split("\n")[0].rstrip(".")[:200]
+        raise Damaged(f"{name} is damaged: {reason or type(error).__name__}.") from None
+    return table

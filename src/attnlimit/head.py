@@ -35,7 +35,7 @@ class Head:
         if scores.size == 0:
             raise BadInput(f"A must not be empty, but its shape is {scores.shape}.")
         values = np.eye(len(scores)) if V is None else checks.real_array(V, "V", ndim=2)
-        if values.shape[1] != len(scores):
+        if values.shape[1] != len(scores) or values.size == 0:
             raise BadInput(
                 f"V must have one column for each of the {len(scores)} key dimensions "
                 f"(the rows of A), but its shape is {values.shape}."

@@ -1,4 +1,4 @@
-"""Where is a convex function smallest? Newton's steps, shortened until the function falls."""
+"""Newton's method with backtracking for convex functions."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 from attnlimit.checks import Array
 
 SHORTEST = 1e-10
-ENOUGH = 1e-4  # of the fall that the gradient promises
+SUFFICIENT = 1e-4
+"""Share of the predicted decrease that a step must reach."""
 
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where the descent stopped; `decrement` is twice the fall that one more step promised."""
+    """Result of a descent; `decrement` is twice the decrease predicted for one more step."""
 
     x: Array
     value: float
@@ -41,14 +42,14 @@ def descend(
     slopes : callable
         The gradient and the Hessian at x.
     longest : callable, optional
-        The largest share of a step, given x and the step, that may be taken; 1 by default.
+        Largest fraction of a step, given x and the step; 1 by default.
     rounding : float
-        Relative rounding error of `value`, by which it may fail to fall.
+        Relative rounding error of `value`.
     floor : array or float
-        The least curvature that is believed, in each variable.
+        Smallest curvature of each variable.
 
-    The descent stops short, without an error, after `steps` steps or where no length makes the
-    value fall: look at `decrement`.
+    The descent stops, without an error, after `steps` steps or where no step length decreases the
+    value: `decrement` shows it.
     """
     x = np.asarray(start, dtype=np.float64)
     here = value(x)
@@ -62,7 +63,7 @@ def descend(
         length = 1.0 if longest is None else min(1.0, longest(x, move))
         while True:
             there = value(x + length * move)
-            if there <= here - ENOUGH * length * decrement + rounding * abs(here):
+            if there <= here - SUFFICIENT * length * decrement + rounding * abs(here):
                 break
             length /= 2
             if length < SHORTEST:

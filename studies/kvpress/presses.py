@@ -1,4 +1,4 @@
-"""What do kvpress's presses do to the same cache? Run in kvpress's environment, after ours.py.
+"""kvpress's presses on the same cache, in kvpress's environment.
 
 Writes presses.json and presses-kept.npz beside what ours.py wrote, and stops if the dense model is
 not the same one, or if a head does not keep as many keys as our exported budget says.
@@ -11,6 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+from transformers.utils import logging
+
 from kvpress import (
     AdaKVPress,
     ExpectedAttentionPress,
@@ -20,8 +23,6 @@ from kvpress import (
     StreamingLLMPress,
     TOVAPress,
 )
-from transformers import AutoModelForCausalLM, DynamicCache
-from transformers.utils import logging
 
 KEPT = (0.5, 0.25, 0.1)
 PRESSES = {

@@ -1,4 +1,4 @@
-"""How do our eviction and our budgets stand beside kvpress's presses?
+"""Our eviction and budgets beside kvpress's presses.
 
 Run in the project's environment after ours.py and presses.py, on the folder that they wrote; what
 they found is kept as the study `make kvpress`.
@@ -12,7 +12,7 @@ from time import time
 import numpy as np
 import pandas as pd
 
-from kept import keep
+from tables import write_tables
 
 OURS = ("weighted", "weighted, sized by output")
 
@@ -25,8 +25,11 @@ def main() -> None:
     theirs = pd.DataFrame(json.loads((folder / "presses.json").read_text()))
     presses = pd.concat([ours[ours["method"].isin(OURS)], theirs])
     seconds = time() - (folder / "texts.json").stat().st_mtime  # what ours.py writes first
-    found = {"presses": presses, "same_rules": same_rules(folder, ours, theirs)}
-    keep(command="make kvpress", seconds=seconds, **found)
+    found = {
+        "presses-compared": presses,
+        "perplexity-after-a-cut": same_rules(folder, ours, theirs),
+    }
+    write_tables(found, command="make kvpress", seconds=seconds)
 
 
 def same_rules(folder, ours, theirs):

@@ -1,5 +1,7 @@
 """The page of a plan for bags in a real browser: it draws, fits, and stays on the machine."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -13,7 +15,7 @@ def path(browser, tmp_path_factory):
     from attnlimit.report.page import write_page
 
     telling = pd.DataFrame([{"bag": HOSTILE, "instance": 3, "of": 12, "alone": 0.93}])
-    text = plan_page(made_plan(), telling, "attnlimit sparse plan pilot.csv")
+    text = plan_page(replace(made_plan(), deciding=telling), "attnlimit bags plan pilot.csv")
     return write_page(tmp_path_factory.mktemp("plan") / "sparse-plan.html", text)
 
 

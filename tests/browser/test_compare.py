@@ -2,17 +2,17 @@
 
 import pytest
 
-from attnlimit.reproduce.pages import write_comparison
-from made_run import made_run
+from attnlimit.reproduce import execute, load
+from attnlimit.reproduce.result import write_comparison
 
 
-@pytest.fixture(scope="module", params=[2, 4], ids=["alike", "unlike"])
+@pytest.fixture(scope="module", params=[50, 60], ids=["alike", "unlike"])
 def path(browser, request, tmp_path_factory):
-    root = tmp_path_factory.mktemp("runs")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        first = made_run(root, monkeypatch)
-        text = "wikipedia:<img src=x onerror=alert(1)>"
-        second = made_run(root, monkeypatch, text=text, layers=request.param)
+    root = tmp_path_factory.mktemp("<img src=x onerror=alert(1)>")
+    small = {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10}
+    experiment = load("clt")
+    configs = [small | {"seed": 1}, small | {"seed": 2, "n": [20, request.param]}]
+    first, second = (execute(experiment, experiment.config(False) | c, root) for c in configs)
     return write_comparison(first, second, root / f"compare-{request.param}.html")
 
 

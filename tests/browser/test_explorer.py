@@ -1,8 +1,12 @@
 """The explorer in a real browser: moving a slider moves its curve."""
 
+import sys
+from pathlib import Path
+
 import pytest
 
-from attnlimit.report.explorer import write_explorer
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs"))
+from explorer import write_explorer
 
 
 @pytest.fixture(scope="module")

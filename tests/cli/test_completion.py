@@ -8,9 +8,9 @@ from attnlimit.cli import main
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
-        ("attnlimit re", "report"),
-        ("attnlimit sparse en", "enough"),
-        ("attnlimit cost --con", "--context"),
+        ("attnlimit re", "reproduce"),
+        ("attnlimit bags in", "instances"),
+        ("attnlimit evaluate --samp", "--sampler"),
         ("attnlimit reproduce sparse-p", "sparse-phase"),
     ],
 )

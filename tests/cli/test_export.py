@@ -4,17 +4,22 @@ import json
 
 import pytest
 
-from attnlimit.budgets.exports import FORMATS
-from budget_content import HEAD, OLD
+import attnlimit as al
+from attnlimit.planning.export import FORMATS
 from called import call
+from planning.test_export import output_plan
 
 
 @pytest.fixture
 def budget(tmp_path):
-    path = tmp_path / "budget.json"
-    layers = [{"layer": layer, "tokens": 30, "heads": [HEAD]} for layer in (0, 1)]
-    path.write_text(json.dumps(OLD | {"layers": layers, "source": {"model": "[red]made"}}))
-    return path
+    keys = [[10, 20, 20, 10], [60, 10, 10, 10]]
+    samplers = [[al.Threshold(32.0)] * 4] * 2
+    made = output_plan(samplers, keys, model="[red]made", tokens=(48,))
+    return made.write(tmp_path / "budget.json")
+
+
+def test_help_names_every_format():
+    assert all(name in call("export", "--help")[1] for name in FORMATS)
 
 
 @pytest.mark.parametrize("to", FORMATS)
@@ -53,8 +58,8 @@ def test_people_read_how_it_is_used_and_what_is_lost(budget, tmp_path):
         ("{}", ["--to", "duo"], "is not a plan"),
         ("[1]", ["--to", "duo"], "is not a plan"),
         ("{", ["--to", "duo"], "is damaged"),
-        ('{"schema": "attnlimit.output-plan/2"}', ["--to", "duo"], "is damaged"),
-        ('{"schema": "attnlimit.output-plan/9"}', ["--to", "duo"], "is not a plan of schema"),
+        ('{"schema": "attnlimit.plan/4"}', ["--to", "duo"], "is damaged"),
+        ('{"schema": "attnlimit.output-plan/3"}', ["--to", "duo"], "another version"),
     ],
 )
 def test_a_wrong_export_is_one_sentence(budget, content, options, message):

@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -56,12 +57,11 @@ def test_list_of_one_experiment_names_its_settings(capsys):
         (["reproduce", "clt", "--seed", "-1"], "--seed"),
         (["reproduce", "clt", "--workers", "0"], "--workers"),
         (["reproduce", "clt", "--out", "/proc/none"], "Cannot write"),
-        (["explorer", "--page", "/proc/none/page.html"], "Cannot read or write /proc/none"),
-        (["explorer", "--page", "page.pdf"], "ends in .html, got page.pdf"),
-        (["try", "--evict", "0.5"], "has no cache to cut"),
+        (["explorer"], "is a page of the documentation"),
+        (["runs", "page", "x", "--page", "page.pdf"], "ends in .html, got page.pdf"),
+        (["try", "--evict", "0.5"], "attnlimit evaluate"),
         (["runs", "show", "nothing"], "There is no run 'nothing'"),
         (["runs", "show", ""], "There is no run"),
-        (["runs", "remove", "nothing", "--yes"], "There is no run"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_code_2(capsys, arguments, message):
@@ -122,9 +122,7 @@ def test_ctrl_c_is_said_calmly(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_reproduce_then_runs(capsys, monkeypatch, tmp_path, small):
-    from attnlimit.runs import InProcess
-
-    monkeypatch.setattr("attnlimit.cli.where.LocalProcesses", lambda workers: InProcess())
+    monkeypatch.setattr("attnlimit.runs.ProcessPool", lambda workers: nullcontext())
     out_option = ["--out", str(tmp_path)]
     code, out, err = run(capsys, "reproduce", "clt", *out_option, "--json")
     assert code == 0, err
@@ -145,8 +143,13 @@ def test_reproduce_then_runs(capsys, monkeypatch, tmp_path, small):
     shown = json.loads(run(capsys, "runs", "show", "clt", *out_option, "--json")[1])
     assert shown["config"]["replicates"] == 20
     assert "replicates: 20" in run(capsys, "runs", "show", "clt", *out_option)[1]
-    code, _, err = run(capsys, "runs", "remove", "clt", *out_option)
+
+
+@pytest.mark.parametrize(
+    "name", ["try", "measure", "report", "compare", "explorer", "cost", "cluster"]
+)
+def test_a_command_of_an_earlier_version_names_the_new_one(capsys, name):
+    code, out, err = run(capsys, name, "--json")
     assert code == 2
-    assert "give --yes" in err
-    assert run(capsys, "runs", "remove", "clt", *out_option, "--yes")[0] == 0
-    assert "There are no runs" in run(capsys, "runs", "list", *out_option)[1]
+    assert f"There is no command {name!r} any more: " in err
+    assert json.loads(out)["exit_code"] == 2

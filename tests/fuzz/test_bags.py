@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from attnlimit.bags import Bags, read_bags
 from attnlimit.errors import BadInput
-from attnlimit.sparse import Bags, read_bags
-from attnlimit.tables import to_parquet
+from attnlimit.files import to_parquet
 from fuzz.hostile import damaged, one_sentence, share, spoiled, strange_text
 
 FRAME = pd.DataFrame({"bag": [0, 0, 1, 2], "label": [1, 1, 0, 1], "x": [0.1, 0.2, 0.3, 0.4]})

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlimit.models import open_capture
-from attnlimit.models.capture.captured import OutputGradients, Probes
-from attnlimit.models.output.stored import replay
-from attnlimit.survey import ask_stored
+from attnlimit.models.captured.captured import OutputGradients, Probes
+from attnlimit.planning.passages import StoredCaptures
+from attnlimit.planning.probes import replay
 from every_sampler import made_capture
 from fuzz.hostile import as_json, damaged, json_values, nested, one_sentence, rewritten, share
 
@@ -47,9 +47,9 @@ def use(folder, whole, **changed):
         for head in open_capture(folder):
             assert head.output().shape == (6, 8)
     with one_sentence():
-        replay(open_capture(folder), lambda call, gradients, group: None)
+        replay(open_capture(folder), lambda layer: None)
     with one_sentence():
-        ask_stored(folder)
+        StoredCaptures.at([folder]).captures()
 
 
 TENSORS = "layer-0000.safetensors"
@@ -85,9 +85,9 @@ def test_a_header_of_nonsense_with_a_manifest_that_swears_to_it(folder, whole, d
     tensors = whole[TENSORS]
     length = int.from_bytes(tensors[:8], "little")
     header = as_json(data.draw(rewritten(json.loads(tensors[8 : 8 + length]))))
-    first = len(header).to_bytes(8, "little") + header
+    file = len(header).to_bytes(8, "little") + header + tensors[8 + length :]
     content = json.loads(whole["capture.json"])
     entry = content["layers"][0]
-    entry["header"] = hashlib.sha256(first).hexdigest()
-    entry["bytes"] = len(first) + len(tensors) - 8 - length
-    use(folder, whole, capture_json=as_json(content), tensors=first + tensors[8 + length :])
+    entry["sha256"] = hashlib.sha256(file).hexdigest()
+    entry["bytes"] = len(file)
+    use(folder, whole, capture_json=as_json(content), tensors=file)

@@ -7,19 +7,16 @@ import io
 import json
 import shutil
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlimit.cli.main import main
-from attnlimit.cli.report import report
-from attnlimit.cli.runs import list_runs, show
-from attnlimit.reproduce import load
-from attnlimit.runs import execute, run_key
-from attnlimit.tables import to_parquet
+from attnlimit.cli.runs import list_runs, page, show
+from attnlimit.files import to_parquet
+from attnlimit.reproduce import execute, load
+from attnlimit.runs.folder import run_key
 from fuzz.hostile import as_json, damaged, one_sentence, rewritten, share, spoiled
-from made_run import made_run
 
 CLT = {"seed": 3, "horizons": [0.5], "n": [20, 60], "replicates": 20, "block": 10}
 
@@ -39,39 +36,33 @@ def run(*arguments):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A place with a run of each kind: a figure, and a model."""
+    """Two runs in one place."""
     root = tmp_path_factory.mktemp("runs")
-    figure = execute(load("clt"), CLT, root)
-    with pytest.MonkeyPatch.context() as patch:
-        model = made_run(root, patch, layers=1, heads=2)
-    return {"figure": figure, "model": model}
+    return [execute(load("clt"), CLT | {"seed": seed}, root) for seed in (3, 4)]
 
 
-@pytest.fixture(scope="module", params=["figure", "model"])
-def whole(request, runs, tmp_path_factory):
-    """One of them on its own, with its record and its tables as they were."""
-    source = runs[request.param]
-    root = tmp_path_factory.mktemp(request.param)
-    folder = type(source)(root / source.path.name)
+@pytest.fixture(scope="module")
+def whole(runs, tmp_path_factory):
+    """A copy of one of them, with its record and its table as they were."""
+    source = runs[0]
+    folder = type(source)(tmp_path_factory.mktemp("one") / source.path.name)
     shutil.copytree(source.path, folder.path)
-    record = source.record()
-    tables = {name: pd.read_parquet(source.path / f"{name}.parquet") for name in record["tables"]}
-    return folder, record, tables
+    return folder, source.record(), source.table()
 
 
-def write(whole, record=None, **tables):
-    folder, good_record, good_tables = whole
+def write(whole, record=None, table=None):
+    folder, good_record, good_table = whole
     record = as_json(good_record) if record is None else record
     (folder.path / "run.json").write_bytes(record)
-    for name, frame in (good_tables | tables).items():
-        (folder.path / f"{name}.parquet").write_bytes(to_parquet(frame))
+    table = good_table if table is None else table
+    (folder.path / "curves.parquet").write_bytes(to_parquet(table))
 
 
 COMMANDS = {
     "list": lambda folder: list_runs(folder.path.parent),
     "show": lambda folder: show(folder.path.name, folder.path.parent),
     "json": lambda folder: show(folder.path.name, folder.path.parent, json=True),
-    "report": lambda folder: report(folder.path.name, folder.path.parent),
+    "page": lambda folder: page(folder.path.name, folder.path.parent),
 }
 commands = st.sampled_from(sorted(COMMANDS))
 
@@ -112,13 +103,12 @@ def test_records_of_nonsense(whole, data, command):
 @share(0.2)
 @given(st.data(), commands)
 def test_tables_of_nonsense(whole, data, command):
-    name = data.draw(st.sampled_from(sorted(whole[2])))
-    write(whole, **{name: data.draw(spoiled(whole[2][name]))})
+    write(whole, table=data.draw(spoiled(whole[2])))
     check(whole, command)
 
 
 def test_one_damaged_run_does_not_hide_the_others(runs, tmp_path):
-    for run_folder in runs.values():
+    for run_folder in runs:
         shutil.copytree(run_folder.path, tmp_path / run_folder.path.name)
     bad = tmp_path / "clt-000000000000"
     bad.mkdir()
@@ -126,7 +116,7 @@ def test_one_damaged_run_does_not_hide_the_others(runs, tmp_path):
         (bad / "run.json").write_bytes(content)
         code, out, _ = run("runs", "list", "--out", tmp_path)
         assert code == 0
-        assert all(run_folder.path.name in out for run_folder in runs.values())
+        assert all(run_folder.path.name in out for run_folder in runs)
         assert "clt-000000000000" in out
         assert "damaged" in out
         rows = json.loads(run("runs", "list", "--out", tmp_path, "--json")[1])
@@ -134,7 +124,7 @@ def test_one_damaged_run_does_not_hide_the_others(runs, tmp_path):
 
 
 def test_what_a_run_says_is_no_command_to_the_terminal(runs, tmp_path):
-    source = runs["figure"]
+    source = runs[0]
     shutil.copytree(source.path, tmp_path / source.path.name)
     record = source.record()
     record["version"] = "\x1b[2J\x1b]0;owned\x07[red]"

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from attnlimit.models import capture, load, wikipedia
-from attnlimit.models.load.bundled import BUNDLED
+from attnlimit.models.loading.model import BUNDLED
 
 
 @pytest.fixture(scope="session")

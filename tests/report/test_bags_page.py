@@ -1,5 +1,7 @@
 """The page of a plan for bags says what to do, in words that nothing of a user's can break."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -11,13 +13,13 @@ def page():
     pytest.importorskip("sklearn")
     from attnlimit.report.bags_page import plan_page
 
-    plan = made_plan()
-    telling = pd.DataFrame([{"bag": HOSTILE, "instance": 3, "alone": 0.9}])
-    return plan_page(plan, telling, f"attnlimit sparse plan {HOSTILE}")
+    deciding = pd.DataFrame([{"bag": HOSTILE, "instance": 3, "alone": 0.9}])
+    plan = replace(made_plan(), deciding=deciding)
+    return plan_page(plan, f"attnlimit bags plan {HOSTILE}", str(plan.estimator))
 
 
 def test_the_page_says_what_to_use_and_what_it_stands_on(page):
-    assert "Use attention" in page
+    assert "labelled bags are enough" in page
     assert "90 %" in page
     assert "effective strength" in page
     assert "AttentionPooling" in page

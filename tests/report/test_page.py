@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.heads_part import pieces
 from attnlimit.report.page import document, embedded, escape, table
 from attnlimit.report.token_page import token_page
 
@@ -22,15 +21,9 @@ def test_tables_and_titles_are_escaped():
     assert escape('"') == "&quot;"
 
 
-def test_word_pieces_join_as_the_text_does():
-    assert "".join(pieces(["[CLS]", "thin", "##ning"])) == " [CLS] thinning"
-    assert "".join(pieces(["Once", "Ġupon"])) == "Once upon"
-    assert "".join(pieces(["plain", "words"])) == " plain words"
-
-
 def test_only_a_page_that_draws_carries_plotly():
     assert "plotly" not in document("title", "<p>words</p>")
-    assert "plotly" in document("title", "", {"figures": []}, ["run.js"])
+    assert "plotly" in document("title", "", {"figures": []}, ["draw()"])
 
 
 def test_the_token_page_shades_by_rank_and_escapes():

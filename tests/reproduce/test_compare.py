@@ -2,17 +2,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from attnlimit.intervals import skewness
 from attnlimit.reproduce.compare import (
     agreement,
     beyond_listed,
     comparable,
     largest_z,
     marked,
-    plus_minus,
+    with_uncertainty,
     with_z,
 )
 from attnlimit.reproduce.panels import points
-from attnlimit.skewed import skewness
 
 ROWS = pd.DataFrame(
     {
@@ -43,19 +43,9 @@ def test_normal_errors_have_a_root_mean_square_of_one():
     assert np.sqrt((z**2).mean()) == pytest.approx(1, abs=4 / np.sqrt(8000))
 
 
-@pytest.mark.parametrize(
-    ("value", "stderr", "text"),
-    [
-        (0.50003, 0.00012, "0.50003 ± 0.00012"),
-        (28.01, 2.6, "28.0 ± 2.6"),
-        (0.004289, 1.2e-5, "0.004289 ± 1.2e-05"),
-        (1234.5, 20.0, "1234 ± 20"),
-        (0.0, 0.0, "0 ± 0"),
-        (1.5, float("nan"), "1.5 ± nan"),
-    ],
-)
-def test_a_measurement_is_written_to_the_second_digit_of_its_error(value, stderr, text):
-    assert plus_minus(value, stderr) == text
+def test_measurements_are_rounded_to_their_errors():
+    rows = pd.DataFrame({"measured": [0.50003, 28.01, np.nan], "stderr": [0.00012, 2.6, 0.1]})
+    assert with_uncertainty(rows) == ["0.50003 ± 0.00012", "28 ± 3", "–"]
 
 
 def test_a_prediction_s_own_error_counts():

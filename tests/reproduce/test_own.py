@@ -1,6 +1,7 @@
 """A user's own experiment is one file, and runs as ours do."""
 
 import json
+from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -8,12 +9,12 @@ import pytest
 from attnlimit.errors import BadInput
 from attnlimit.reproduce import load, run
 from attnlimit.reproduce.documents import weights, with_model
-from attnlimit.reproduce.pages import write_report
-from attnlimit.runs import InProcess, LocalProcesses, RunFolder
+from attnlimit.reproduce.result import write_report
+from attnlimit.runs import ProcessPool, RunFolder
 from called import call
 
 MINE = '''
-"""Does the mean of n uniform numbers err by 1/sqrt(12 n)?"""
+"""Error of the mean of n uniform numbers."""
 
 from dataclasses import dataclass
 
@@ -72,7 +73,7 @@ def mine(tmp_path):
 
 @pytest.fixture
 def here(monkeypatch):
-    monkeypatch.setattr("attnlimit.runs.LocalProcesses", lambda workers: InProcess())
+    monkeypatch.setattr("attnlimit.runs.ProcessPool", lambda workers: nullcontext())
 
 
 def test_the_command_runs_it_and_shows_it_again(mine, here, tmp_path):
@@ -99,7 +100,8 @@ def test_the_command_runs_it_and_shows_it_again(mine, here, tmp_path):
 
 @pytest.mark.slow
 def test_other_processes_find_it(mine, tmp_path):
-    apart = run(str(mine), out=tmp_path, executor=LocalProcesses(2), seed=5)
+    with ProcessPool(2) as executor:
+        apart = run(str(mine), out=tmp_path, executor=executor, seed=5)
     pd.testing.assert_frame_equal(apart.curves, run(str(mine), seed=5).curves)
 
 

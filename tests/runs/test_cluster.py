@@ -14,42 +14,33 @@ from pathlib import Path
 import pytest
 
 import faulty
+from attnlimit.cli.reproduce import dask_executor
 from attnlimit.errors import BadInput
-from attnlimit.reproduce import load
-from attnlimit.runs import (
-    DaskCluster,
-    ExecutorLost,
-    InProcess,
-    RunFolder,
-    ShardsSetAside,
-    Tls,
-    execute,
-)
-from attnlimit.runs.cluster import SETTINGS
-from attnlimit.runs.record import versions
-from attnlimit.runs.task import Task, compute_bundle, unpack
-from run_checks import SMALL, contents, messages_of
+from attnlimit.reproduce import execute, load
+from attnlimit.runs import ExecutorLost, RunFolder, ShardsFailed
+from run_checks import SMALL, contents
 
 distributed = pytest.importorskip("distributed")
 pytestmark = pytest.mark.slow
 
 WORKERS = 2
 SHARDS = 24
-SEEDS = 30
+SEEDS = 6
 # A driver is a process of its own, forked from one that has imported everything.
 DRIVERS = """
 import json, os, sys, traceback
 from pathlib import Path
 import distributed, faulty, scipy.linalg
 from attnlimit.errors import AttnlimitError
-from attnlimit.runs import DaskCluster, execute
+from attnlimit.cli.reproduce import dask_executor
+from attnlimit.reproduce import execute
 for line in sys.stdin:
     asked = json.loads(line)
     child = os.fork()
     if not child:
         try:
-            execute(faulty.EXPERIMENT, asked["config"], Path(asked["root"]),
-                    executor=DaskCluster(asked["address"]))
+            with dask_executor(asked["address"]) as executor:
+                execute(faulty.EXPERIMENT, asked["config"], Path(asked["root"]), executor=executor)
         except AttnlimitError as error:
             print(error, file=sys.stderr)
             os._exit(2)
@@ -66,7 +57,11 @@ for line in sys.stdin:
 def cluster():
     import dask
 
-    settings = {**SETTINGS, "distributed.nanny.environ": {"PYTHONPATH": _tests()}}
+    settings = {
+        "distributed.scheduler.allowed-failures": 0,
+        "distributed.nanny.environ": {"PYTHONPATH": _tests()},
+        "distributed.nanny.pre-spawn-environ": {"OMP_NUM_THREADS": 1},
+    }
     with (
         dask.config.set(settings),
         distributed.LocalCluster(
@@ -91,7 +86,8 @@ def drivers():
 
 
 def _tests():
-    return str(Path(__file__).parents[1])
+    tests = Path(__file__).parents[1]
+    return os.pathsep.join([str(tests), str(tests.parent / "src")])
 
 
 def _kill_a_worker(cluster, chance):
@@ -143,31 +139,18 @@ def test_random_kills_change_no_bit_and_lose_nothing(tmp_path, cluster, drivers,
 
 
 def test_a_cluster_gives_the_same_numbers(tmp_path, cluster):
-    folder = execute(
-        load("clt"), SMALL, tmp_path / "there", executor=DaskCluster(cluster.scheduler_address)
-    )
+    with dask_executor(cluster.scheduler_address) as executor:
+        folder = execute(load("clt"), SMALL, tmp_path / "there", executor=executor)
     assert contents(folder) == contents(execute(load("clt"), SMALL, tmp_path / "here"))
 
 
-def test_a_shard_that_kills_every_worker_is_set_aside(tmp_path, cluster):
+def test_a_shard_that_kills_every_worker_fails_alone(tmp_path, cluster):
     config = {"seed": 0, "shards": 6, "draws": 1, "shard": {"kills": [2]}}
-    with pytest.raises(ShardsSetAside, match=r"1 of 6 shards.*: 2;.*worker .* died"):
-        execute(
-            faulty.EXPERIMENT, config, tmp_path, executor=DaskCluster(cluster.scheduler_address)
-        )
+    failed = pytest.raises(ShardsFailed, match=r"1 of 6 shards failed; shard 2: a worker was")
+    with dask_executor(cluster.scheduler_address) as executor, failed:
+        execute(faulty.EXPERIMENT, config, tmp_path, executor=executor)
     folder = next(tmp_path.glob("faulty-*"))
     assert len(list(folder.glob("shards/*.parquet"))) == 5
-
-
-def test_workers_without_enough_memory_get_smaller_pieces(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", _tests())
-    config = {"seed": 0, "shards": 1, "draws": 8, "shard": {"megabytes": 150}}
-    executor = DaskCluster(workers=1, memory="1200MB")
-    said = messages_of(execute, faulty.EXPERIMENT, config, tmp_path, executor=executor)
-    assert any("died; trying it in smaller pieces." in message for message in said)
-    folder = RunFolder(next(tmp_path.glob("faulty-*")))
-    quiet = execute(faulty.EXPERIMENT, {"seed": 0, "shards": 1, "draws": 8}, tmp_path / "quiet")
-    assert contents(folder) == contents(quiet)
 
 
 def test_a_scheduler_that_goes_away_leaves_a_resumable_run(tmp_path):
@@ -194,31 +177,33 @@ def test_a_scheduler_that_goes_away_leaves_a_resumable_run(tmp_path):
             scheduler.kill()
 
         threading.Thread(target=end_the_scheduler, daemon=True).start()
-        with pytest.raises(ExecutorLost, match=r"scheduler at .* went away.*of 40.*to resume"):
-            execute(faulty.EXPERIMENT, config, tmp_path, executor=DaskCluster(address))
+        lost = pytest.raises(ExecutorLost, match=r"executor is gone.*of 40.*to resume")
+        with dask_executor(address) as executor, lost:
+            execute(faulty.EXPERIMENT, config, tmp_path, executor=executor)
     finally:
         for process in (scheduler, worker):
             process.kill()
             process.wait()
     kept = len(list(tmp_path.rglob("shards/*.parquet")))
     assert 3 <= kept < 40
-    folder = execute(faulty.EXPERIMENT, config, tmp_path, executor=InProcess())
+    folder = execute(faulty.EXPERIMENT, config, tmp_path)
     quiet = execute(faulty.EXPERIMENT, {"seed": 0, "shards": 40}, tmp_path / "quiet")
     assert contents(folder) == contents(quiet)
 
 
-@pytest.mark.parametrize("executor", ["DaskCluster(workers=2)", "LocalProcesses(2)"])
-def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path, executor):
+def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path):
     """A terminal sends it to every process of the group; the shards under way are finished."""
     marks = tmp_path / "marks"
     marks.mkdir()
     config = {"shards": 40, "shard": {"marks": str(marks), "seconds": 0.2}}
     script = (
-        "import faulty\nfrom pathlib import Path\nfrom attnlimit.runs import *\n"
+        "import faulty\nfrom pathlib import Path\nfrom attnlimit.errors import Interrupted\n"
+        "from attnlimit.reproduce import execute\nfrom attnlimit.runs import ProcessPool\n"
         "if __name__ == '__main__':\n"
         "    try:\n"
-        "        execute(faulty.EXPERIMENT, faulty.EXPERIMENT.configured(), Path('runs'),"
-        f" executor={executor})\n"
+        "        with ProcessPool(2) as executor:\n"
+        "            config = faulty.EXPERIMENT.configured()\n"
+        "            execute(faulty.EXPERIMENT, config, Path('runs'), executor=executor)\n"
         "    except Interrupted as error:\n        print(error)\n"
     )
     process = subprocess.Popen(
@@ -240,38 +225,11 @@ def test_ctrl_c_reaches_the_driver_and_not_the_workers(tmp_path, executor):
     assert len(list(marks.iterdir())) == kept
 
 
-def test_workers_with_other_versions_are_refused():
-    task = Task(0, "faulty:EXPERIMENT", json.dumps({"number": 0, "draws": 1}), 0, 0)
-    same = tuple(versions().items())
-    (content,) = compute_bundle([task.to_bytes()], same)
-    assert unpack(task, content).fault is None
-    other = tuple((versions() | {"numpy": "0.1"}).items())
-    fault = unpack(task, compute_bundle([task.to_bytes()] * 2, other)[0]).fault
-    assert fault.kind == "input"
-    assert "numpy" in fault.message
-    assert "instead of 0.1" in fault.message
-
-
-def test_a_bundle_stops_in_time_and_the_rest_is_sent_again(tmp_path, cluster):
-    slow = {"number": 0, "draws": 1, "seconds": 0.2}
-    tasks = [Task(k, "faulty:EXPERIMENT", json.dumps(slow), 0, k).to_bytes() for k in range(3)]
-    assert len(compute_bundle(tasks, tuple(versions().items()))) == 1
-    marks = tmp_path / "marks"
-    marks.mkdir()
-    # Quick shards, which go in bundles, then one that kills its worker: only that one is blamed.
-    config = {"seed": 0, "shards": 300, "draws": 1, "shard": {"marks": str(marks), "kills": [250]}}
-    with pytest.raises(ShardsSetAside, match=r"1 of 300 shards.*: 250;"):
-        execute(
-            faulty.EXPERIMENT, config, tmp_path, executor=DaskCluster(cluster.scheduler_address)
-        )
-    assert len(list(tmp_path.rglob("shards/*.parquet"))) == 299
-
-
-def test_wrong_addresses_and_certificates_are_one_sentence(tmp_path):
-    with pytest.raises(BadInput, match="neither 'local' nor an address"):
-        DaskCluster("somewhere")
-    with (
-        pytest.raises(BadInput, match="There is no certificate file"),
-        DaskCluster("tls://127.0.0.1:1", tls=Tls(ca_file=tmp_path / "none.pem")),
-    ):
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [("local", "--workers N starts"), ("tcp://127.0.0.1:1", "No Dask scheduler answers")],
+)
+def test_a_wrong_address_is_one_sentence(address, message, monkeypatch):
+    monkeypatch.setattr("attnlimit.cli.reproduce.SECONDS_TO_CONNECT", 1)
+    with pytest.raises(BadInput, match=message), dask_executor(address):
         pass

@@ -6,8 +6,9 @@ import pytest
 
 import attnlimit
 from attnlimit.errors import BadInput
-from attnlimit.runs import FolderBusy, RunFolder, run_key
-from attnlimit.tables import to_parquet
+from attnlimit.files import to_parquet
+from attnlimit.runs import FolderBusy, RunFolder
+from attnlimit.runs.folder import run_key
 
 CONFIG = {"seed": 0, "n": [10, 20]}
 FRAME = pd.DataFrame({"n": [10, 20], "value": [0.5, 0.25], "list": [[1.0], [2.0, 3.0]]})
@@ -38,7 +39,7 @@ def test_configurations_must_be_json(value):
 def test_prepare_finds_what_it_made(tmp_path):
     first = RunFolder.prepare(tmp_path, "a", CONFIG)
     assert RunFolder.prepare(tmp_path, "a", CONFIG) == first
-    assert RunFolder.open(first.path).record()["config"] == CONFIG
+    assert RunFolder(first.path).record()["config"] == CONFIG
     assert not first.finished
     with pytest.raises(BadInput, match="not finished"):
         first.table()
@@ -46,7 +47,7 @@ def test_prepare_finds_what_it_made(tmp_path):
 
 def test_a_folder_of_another_run_is_refused(tmp_path):
     folder = RunFolder.prepare(tmp_path, "a", CONFIG)
-    record = folder.record() | {"key": "0" * 64}
+    record = folder.record() | {"config": {"seed": 1}, "key": run_key("a", {"seed": 1})}
     (folder.path / "run.json").write_text(json.dumps(record))
     with pytest.raises(BadInput, match="another run"):
         RunFolder.prepare(tmp_path, "a", CONFIG)

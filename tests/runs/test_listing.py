@@ -4,7 +4,8 @@ import pytest
 
 import faulty
 from attnlimit.cli import main
-from attnlimit.runs import RunFolder, ShardsSetAside, execute
+from attnlimit.reproduce import execute
+from attnlimit.runs import RunFolder, ShardsFailed
 
 
 def run(capsys, *arguments):
@@ -16,9 +17,9 @@ def run(capsys, *arguments):
 
 @pytest.fixture
 def runs(tmp_path):
-    """A finished run, one with a shard set aside, and one whose record is damaged."""
+    """A finished run, one with a failed shard, and one whose record is damaged."""
     execute(faulty.EXPERIMENT, {"seed": 0, "shards": 2}, tmp_path)
-    with pytest.raises(ShardsSetAside):
+    with pytest.raises(ShardsFailed):
         execute(faulty.EXPERIMENT, {"seed": 1, "shards": 2, "shard": {"raises": [1]}}, tmp_path)
     damaged = RunFolder.prepare(tmp_path, "faulty", {"seed": 2, "shards": 2})
     (damaged.path / "run.json").write_text("{")
@@ -29,15 +30,15 @@ def test_one_damaged_run_does_not_hide_the_others(runs, capsys):
     code, out, _ = run(capsys, "runs", "list", "--out", runs, "--json")
     assert code == 0
     states = sorted(row["state"] for row in json.loads(out))
-    assert states == ["damaged", "finished", "shards set aside"]
+    assert states == ["damaged", "finished", "shards failed"]
 
 
-def test_a_shard_that_was_set_aside_is_shown(runs, capsys):
+def test_a_failed_shard_is_shown(runs, capsys):
     listed = json.loads(run(capsys, "runs", "list", "--out", runs, "--json")[1])
-    name = next(row["run"] for row in listed if row["state"] == "shards set aside")
+    name = next(row["run"] for row in listed if row["state"] == "shards failed")
     code, out, _ = run(capsys, "runs", "show", name, "--out", runs)
     assert code == 0
-    assert "shard 1 was set aside after 3 tries: ZeroDivisionError: nothing to divide by" in out
+    assert "shard 1 failed: ZeroDivisionError: nothing to divide by" in out
     shown = json.loads(run(capsys, "runs", "show", name, "--out", runs, "--json")[1])
     assert shown["failures"][0]["shard"] == 1
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.montecarlo import sampled_errors
-from attnlimit.samplers.products import Products
-from attnlimit.theory.law.sampler import sampler_law
+from attnlimit.samplers import Products
+from attnlimit.simulate import sampled_errors
+from attnlimit.theory.one_query.sampler import sampler_law
 from every_sampler import SAMPLERS, made_capture
 
 every = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
@@ -42,7 +42,7 @@ def test_errors_on_a_sequence_are_those_of_the_law(sampler):
     errors = sampled_errors(head, sequence, PLACES.numpy(), sampler, DRAWS, seed=1)
     asked = sequence[PLACES.numpy()]
     tilts, keys = torch.from_numpy(head.tilts(asked)), torch.from_numpy(sequence)
-    seeing = sampler.seeing(Products(tilts, keys, lambda products: products))
+    seeing = sampler.bind(Products(tilts, keys, lambda products: products))
     law = sampler_law(seeing, tilts @ keys.T, sequence @ head.V.T, PLACES)
     squares = (errors**2).sum(-1)
     noise = squares.std(axis=0) / DRAWS**0.5
@@ -72,8 +72,8 @@ def test_errors_of_a_captured_head_are_predicted(statistic, sampler, causal):
 @pytest.mark.parametrize("causal", [False, True], ids=["both ways", "causal"])
 def test_something_visible_is_always_kept_and_nothing_else(sampler, causal):
     scores = scores_of(products_of(causal))
-    sampler = sampler.seeing(products_of(causal))
-    chance = sampler.keep(scores, PLACES)
+    sampler = sampler.bind(products_of(causal))
+    chance = sampler.inclusion_probabilities(scores, PLACES)
     visible = scores > -torch.inf
     assert chance.shape == scores.shape
     assert (chance[~visible] == 0).all()
@@ -98,11 +98,14 @@ def test_something_visible_is_always_kept_and_nothing_else(sampler, causal):
 def test_batches_and_single_precision_keep_the_same_keys(sampler):
     products = products_of(causal=True)
     scores = scores_of(products)
-    together = sampler.seeing(products).keep(scores, PLACES)
-    alone = [sampler.seeing(products.of([k])).keep(scores[[k]], PLACES)[0] for k in range(3)]
+    together = sampler.bind(products).inclusion_probabilities(scores, PLACES)
+    alone = [
+        sampler.bind(products.of([k])).inclusion_probabilities(scores[[k]], PLACES)[0]
+        for k in range(3)
+    ]
     torch.testing.assert_close(together, torch.stack(alone))
     floats = products_of(causal=True, dtype=torch.float)
-    single = sampler.seeing(floats).keep(scores_of(floats), PLACES)
+    single = sampler.bind(floats).inclusion_probabilities(scores_of(floats), PLACES)
     assert single.dtype == torch.float
     torch.testing.assert_close(single.double(), together, rtol=1e-4, atol=1e-4)
 
@@ -111,7 +114,7 @@ def test_batches_and_single_precision_keep_the_same_keys(sampler):
 def test_corrected_weights_leave_the_denominator_unbiased(sampler):
     products = products_of(causal=True).of([0])
     scores = scores_of(products)[0].expand(DRAWS, -1, -1)
-    drawn = sampler.seeing(products).draw(scores, PLACES, torch.Generator().manual_seed(0))
+    drawn = sampler.bind(products).draw(scores, PLACES, torch.Generator().manual_seed(0))
     sums = torch.exp(scores + drawn).sum(-1)
     noise = sums.std(0) / DRAWS**0.5
     whole = torch.exp(scores[0]).sum(-1)
@@ -136,13 +139,13 @@ def test_a_curve_over_n_sizes_the_sampler(sampler):
     measured = al.measure(cap, "pointwise", [4, 12], replicates=800, sampler=sampler)
     assert predicted.n.tolist() == measured.n.tolist() == [4, 12]
     assert (np.abs(predicted.value - measured.value) < 4 * measured.stderr + 1e-9).all()
-    alone = al.predict(cap, "pointwise", sampler=sampler.sized(12))
+    alone = al.predict(cap, "pointwise", sampler=sampler.with_size(12))
     np.testing.assert_allclose(predicted.value[1], alone.value[0])
 
 
 def test_the_best_key_is_kept_where_no_other_is_for_sure():
     scores = scores_of(products_of(causal=False))
-    chance = al.Keep(None, sample=3).keep(scores, PLACES)
+    chance = al.Keep(None, sample=3).inclusion_probabilities(scores, PLACES)
     best = chance.gather(-1, scores.argmax(-1, keepdim=True))
     assert (best == 1).all()
     assert (chance == 1).sum() == best.numel()
@@ -166,5 +169,5 @@ def test_what_is_no_sampler_or_gives_no_chances_is_refused():
         for ask in (al.predict, al.measure):
             with pytest.raises(al.BadInput, match=message):
                 ask(cap, "pointwise", sampler=wrong)
-    with pytest.raises(al.BadInput, match="sized"):
+    with pytest.raises(al.BadInput, match="with_size"):
         al.predict(cap, "pointwise", [8], sampler=al.TopP(0.5))

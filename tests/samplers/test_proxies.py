@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.samplers.products import Products
+from attnlimit.samplers import Products
 from attnlimit.samplers.proxies import Bits, Pages, Rank, parse_proxy
 from attnlimit.samplers.spec import parse_sampler, sampler_spec
 
@@ -43,10 +43,18 @@ def test_no_key_of_a_page_has_a_better_product_than_its_page():
 def test_a_threshold_by_exact_products_is_the_threshold():
     products = Products(QUERY, KEY, lambda found: found)
     places = torch.arange(3)
-    plain = al.Threshold(5.0).keep(TRUE, places)
-    same = al.Threshold(5.0, proxy="page1", floor=0).seeing(products).keep(TRUE, places)
+    plain = al.Threshold(5.0).inclusion_probabilities(TRUE, places)
+    same = (
+        al.Threshold(5.0, proxy="page1", floor=0)
+        .bind(products)
+        .inclusion_probabilities(TRUE, places)
+    )
     torch.testing.assert_close(same, plain)
-    least = al.Threshold(5.0, proxy="page1", floor=0.5).seeing(products).keep(TRUE, places)
+    least = (
+        al.Threshold(5.0, proxy="page1", floor=0.5)
+        .bind(products)
+        .inclusion_probabilities(TRUE, places)
+    )
     assert float(least.min()) == pytest.approx(5 * 0.5 / 50)
 
 
@@ -55,7 +63,7 @@ def test_a_threshold_by_exact_products_is_the_threshold():
 )
 def test_a_threshold_by_a_proxy_survives_its_text(text):
     assert sampler_spec(parse_sampler(text)) == text
-    assert parse_sampler(text).sized(9).proxy == parse_sampler(text).proxy
+    assert parse_sampler(text).with_size(9).proxy == parse_sampler(text).proxy
 
 
 def test_what_is_no_proxy_is_refused_in_one_sentence():
@@ -65,8 +73,11 @@ def test_what_is_no_proxy_is_refused_in_one_sentence():
         (lambda: al.Threshold(4, proxy="0bit"), "from 1 to 8"),
         (lambda: al.Threshold(4, proxy="rank0"), "rank must be at least 1"),
         (lambda: al.Threshold(4, proxy="4bit", floor=2), "floor must lie between 0 and 1"),
-        (lambda: parse_sampler("top-k:4:4bit"), "not a sampler's size"),
-        (lambda: al.Threshold(4, proxy="4bit").keep(TRUE, torch.arange(3)), "only scores"),
+        (lambda: parse_sampler("top-k:4:4bit"), "not a number"),
+        (
+            lambda: al.Threshold(4, proxy="4bit").inclusion_probabilities(TRUE, torch.arange(3)),
+            "only scores",
+        ),
     ]:
         with pytest.raises(al.BadInput, match=message):
             make()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.montecarlo import sampled_errors
+from attnlimit.simulate import sampled_errors
 
 SIZE = 50
 SCORES = torch.from_numpy(np.random.default_rng(0).standard_normal((1, SIZE)))
@@ -13,7 +13,7 @@ SCORES = torch.from_numpy(np.random.default_rng(0).standard_normal((1, SIZE)))
 
 def kept(sampler, place):
     """Keys kept for sure by the query at `place`."""
-    chance = sampler.keep(SCORES, torch.tensor([place]))[0]
+    chance = sampler.inclusion_probabilities(SCORES, torch.tensor([place]))[0]
     return set(torch.nonzero(chance == 1).ravel().tolist())
 
 
@@ -30,7 +30,7 @@ def test_what_each_keeps_for_sure():
 
 def test_sampled_keys_come_as_often_as_said_and_weigh_the_inverse():
     sampler = al.Keep(al.TopK(3), sample=10)
-    chance = sampler.keep(SCORES, torch.tensor([0]))[0]
+    chance = sampler.inclusion_probabilities(SCORES, torch.tensor([0]))[0]
     assert chance[chance < 1].unique().tolist() == pytest.approx([10 / 47])
     added = sampler.draw(SCORES, torch.tensor([0]), torch.Generator().manual_seed(1))[0]
     drawn = added[(added > -torch.inf) & (chance < 1)]
@@ -56,7 +56,7 @@ def test_all_keys_leave_no_error():
 @pytest.mark.parametrize("sampler", [al.Iid(), al.WithoutReplacement()], ids=repr)
 def test_a_sampler_without_its_size_says_so(sampler):
     with pytest.raises(al.BadInput, match="needs n"):
-        sampler.keep(SCORES, torch.tensor([0]))
+        sampler.inclusion_probabilities(SCORES, torch.tensor([0]))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.samplers.sinks_and_window import SinksAndWindow
+from attnlimit.samplers import SinksAndWindow
 
 
 @pytest.mark.parametrize(("sinks", "width"), [(4, 10), (0, 5), (3, 0), (4, 16), (4, 30)])
@@ -12,7 +12,7 @@ def test_every_query_keeps_as_many_and_itself(sinks, width):
     size, sampler = 20, SinksAndWindow(sinks, width)
     places = torch.arange(size)
     scores = torch.zeros(size, size)
-    kept = sampler.keep(scores, places) == 1
+    kept = sampler.inclusion_probabilities(scores, places) == 1
     drawn = sampler.draw(scores, places, torch.Generator()) == 0
     assert (kept == drawn).all()
     assert (kept.sum(1) == min(size, sinks + width)).all()

@@ -1,9 +1,12 @@
 """A sampler's text names it, and only it."""
 
+from importlib.metadata import EntryPoint
+
 import pytest
 
 import attnlimit as al
-from attnlimit.samplers.spec import parse_sampler, sampler_spec
+from attnlimit.samplers import parse_sampler, register, sampler_names, sampler_spec, spec
+from outside_sampler import Nearby
 
 WRITTEN = {
     "threshold:48.0": al.Threshold(48.0),
@@ -35,10 +38,11 @@ def test_a_large_threshold_is_not_a_sample():
     [
         ("best:3", "There is no sampler 'best:3'"),
         ("", "There is no sampler"),
-        ("threshold", "written? like|write it like threshold:48"),
-        ("threshold:many", "write it like threshold:48"),
-        ("window:3", "write it like window:4,64"),
+        ("threshold", "threshold takes c, proxy and floor"),
+        ("threshold:many", "threshold takes c, proxy and floor"),
+        ("window:x", "'x' is not a number"),
         ("top-k:0", "k must be at least 1"),
+        ("top-k", "top-k takes k"),
         ("iid:5+3", "draws nothing"),
     ],
 )
@@ -47,10 +51,50 @@ def test_other_texts_are_refused(text, message):
         parse_sampler(text)
 
 
-def test_a_sampler_of_ones_own_cannot_be_written():
+def test_a_sampler_without_a_name_cannot_be_written():
     class Own(al.Sampler):
         def probabilities(self, scores, queries):
             return scores
 
-    with pytest.raises(al.BadInput, match="cannot be written"):
+    with pytest.raises(al.BadInput, match="register"):
         sampler_spec(Own())
+
+
+@pytest.fixture
+def _forget(monkeypatch):
+    monkeypatch.setattr(spec, "REGISTERED", dict(spec.REGISTERED))
+    monkeypatch.setattr(Nearby, "spec_name", None)
+
+
+@pytest.mark.usefixtures("_forget")
+@pytest.mark.parametrize("sampler", [Nearby(3.0), Nearby(0.25, weighted=True)])
+def test_a_registered_sampler_is_written_and_read(sampler):
+    register("nearby")(Nearby)
+    assert parse_sampler(sampler_spec(sampler)) == sampler
+    assert parse_sampler("nearby:3.0") == Nearby(3.0)
+    assert "nearby" in sampler_names()
+    with pytest.raises(al.BadInput, match="nearby takes reach,weighted"):
+        parse_sampler("nearby")
+    with pytest.raises(al.BadInput, match="takes 2 arguments"):
+        parse_sampler("nearby:1,True,3")
+
+
+@pytest.mark.usefixtures("_forget")
+def test_an_entry_point_is_loaded_when_its_name_is_used(monkeypatch):
+    point = EntryPoint("nearby", "outside_sampler:Nearby", spec.GROUP)
+
+    def installed(group, name=None):
+        return [point] if group == spec.GROUP and name in (None, "nearby") else []
+
+    monkeypatch.setattr(spec, "entry_points", installed)
+    assert "nearby" in sampler_names()
+    assert parse_sampler("nearby:2.5") == Nearby(2.5)
+    assert sampler_spec(Nearby(2.5)) == "nearby:2.5,False"
+
+
+@pytest.mark.usefixtures("_forget")
+def test_a_name_belongs_to_one_class():
+    with pytest.raises(al.BadInput, match="already belongs to TopK"):
+        register("top-k")(Nearby)
+    with pytest.raises(al.BadInput, match="lower-case"):
+        register("Near By")

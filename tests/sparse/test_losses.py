@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from attnlimit.errors import BadInput
-from attnlimit.sparse.losses import BY_NAME, UserLoss, as_loss, hinge
+from attnlimit.sparse.losses import BY_NAME, SmoothedHinge, UserLoss, as_loss
 
-LOSSES = [*BY_NAME.values(), hinge(0.1)]
+LOSSES = [*BY_NAME.values(), SmoothedHinge(0.1)]
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{loss.name}")
@@ -68,7 +68,7 @@ def test_wrong_losses_are_refused():
     with pytest.raises(BadInput, match="logistic"):
         as_loss("hinged")
     with pytest.raises(BadInput, match="width"):
-        hinge(0.0)
+        SmoothedHinge(0.0)
     square = as_loss("square")
     with pytest.raises(BadInput, match="does not match"):
         UserLoss(square.value, square.slope, lambda z, gamma, y: z)

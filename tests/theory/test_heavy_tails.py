@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import attnlimit as al
-from studied import study
+import heavy_tails
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
@@ -36,7 +36,7 @@ def test_laplace_has_a_limit_without_a_central_limit_theorem():
 
 
 def test_student_tokens_have_no_limit_anywhere():
-    student = study("heavy_tails").Student(2, 3.0)
+    student = heavy_tails.Student(2, 3.0)
     head = al.Head(np.eye(2))
     for x in ([1e-6, 0.0], [1.0, 2.0]):
         with pytest.raises(al.NoLimitError, match="Student"):
@@ -51,14 +51,14 @@ def test_student_tokens_have_no_limit_anywhere():
 
 def test_participation_past_the_bound_tends_to_its_stable_value():
     """Weights e^{ty} have a Pareto tail of index 1/(bt) < 1: E sum p^2 tends to 1 - 1/(bt)."""
-    participation = study("heavy_tails").participation
+    participation = heavy_tails.participation
     for tilt in (1.5, 3.0):
         mean, error = participation(al.Laplace(1), tilt, 20_000, 400, seed=1)
         assert abs(mean - (1 - 1 / tilt)) < 4 * error
 
 
 def test_student_participation_rises_to_one():
-    module = study("heavy_tails")
+    module = heavy_tails
     student = module.Student(1, 3.0)
     few, _ = module.participation(student, 1.0, 100, 200, seed=0)
     many, error = module.participation(student, 1.0, 100_000, 100, seed=0)

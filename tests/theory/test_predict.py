@@ -22,15 +22,6 @@ def test_the_mean_in_the_papers_setting(paper_head, paper_tokens, scale, n):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scale", [1, 20, 50])
-def test_the_covariance_in_the_papers_setting(paper_head, paper_tokens, scale):
-    head = paper_head(scale)
-    predicted = al.predict(head, paper_tokens, "covariance", [1000])
-    measured = al.measure(head, paper_tokens, "covariance", [1000], 60, seed=2)
-    assert abs(predicted.root[0] / measured.root[0] - 1) < 0.08
-
-
 @pytest.mark.parametrize("scale", [0.5, 20, 50])
 def test_pointwise_over_queries(paper_head, paper_tokens, scale):
     head = paper_head(scale)
@@ -61,7 +52,7 @@ def test_past_the_horizon_the_slope_is_not_the_exponent(paper_head, paper_tokens
 
 
 @pytest.mark.parametrize("n", [[2], [2, 3], [10**12], [2, 10**12]])
-@pytest.mark.parametrize("statistic", ["mean", "covariance", "pointwise"])
+@pytest.mark.parametrize("statistic", ["mean", "pointwise"])
 def test_any_n_works(n, statistic):
     head = al.Head(0.3 * np.eye(2))
     curve = al.predict(head, al.Gaussian(dim=2), statistic, n)
@@ -80,27 +71,14 @@ def test_any_n_works(n, statistic):
         al.Empirical(np.random.default_rng(0).standard_normal((80, 3))),
     ],
 )
-@pytest.mark.parametrize("statistic", ["mean", "covariance", "pointwise"])
+@pytest.mark.parametrize("statistic", ["mean", "pointwise"])
 def test_other_measures(tokens, statistic):
     rng = np.random.default_rng(4)
     head = al.Head(0.7 * rng.standard_normal((3, 3)), rng.standard_normal((2, 3)))
     n = [10, 100]
     predicted = al.predict(head, tokens, statistic, n)
     measured = al.measure(head, tokens, statistic, n, 400, seed=5)
-    # What an average over queries states is a standard error; for the covariance, a bound.
-    stated = (1 if statistic == "covariance" else 4) * predicted.numerical_error
-    assert (np.abs(predicted.value - measured.value) < 4 * measured.stderr + stated).all()
-
-
-@pytest.mark.parametrize("scale", [0.1, 0.3])
-def test_the_covariance_of_weak_attention(scale):
-    """Outputs then move together with their mean, which the covariance leaves out."""
-    rng = np.random.default_rng(4)
-    head = al.Head(scale * rng.standard_normal((3, 3)), rng.standard_normal((2, 3)))
-    predicted = al.predict(head, al.Cube(3), "covariance", [300])
-    measured = al.measure(head, al.Cube(3), "covariance", [300], 400, seed=5)
-    assert predicted.value[0] < 2 * measured.value[0]
-    room = 4 * measured.stderr + predicted.numerical_error
+    room = 4 * (measured.stderr + predicted.numerical_error)
     assert (np.abs(predicted.value - measured.value) < room).all()
 
 
@@ -165,5 +143,3 @@ def test_the_delta_method_is_refused_where_errors_fall_slower():
         al.predict(al.Head([[0.8]]), al.Gaussian(dim=1), "pointwise", [10], method="delta")
     with pytest.raises(al.BadInput, match='use method="exact"'):
         al.predict(al.Head([[1.1]]), al.Gaussian(dim=1), "mean", [10], method="delta")
-    with pytest.raises(al.BadInput, match="mean, pointwise"):
-        al.predict(al.Head([[0.1]]), al.Gaussian(dim=1), "covariance", [10], method="delta")

@@ -1,89 +1,102 @@
-"""`attnlimit capture`: what a model's heads read, written to a folder layer by layer."""
+"""`attnlimit capture`: queries, keys and values of a model's heads, as files."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from typer import Option
 
-from attnlimit.cli.model_options import DEVICE, DTYPE, PICKLED, TEXT
-from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import print_json, progress_bar, say
+from attnlimit import checks
+from attnlimit.cli.options import (
+    ARTICLE,
+    AsJson,
+    Device,
+    Dtype,
+    Model,
+    PassageTokens,
+    Pickled,
+    Seed,
+    Texts,
+    advanced,
+    print_json,
+    progress_bar,
+    say,
+    whole,
+)
 from attnlimit.errors import BadInput
-from attnlimit.survey import Question, ask, write_captures
-from attnlimit.survey.stored import part_folder
+
+OUTPUTS = ("kl", "cosine")
 
 
 def capture(
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    model: Annotated[
-        str, typer.Option(help="minilm, smollm2, a model folder, or a hub id.")
-    ] = "minilm",
-    text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
-    tokens: Annotated[int, typer.Option(help="Context: tokens of a passage.")] = 512,
-    parts: Annotated[int, typer.Option(help="Passages of each text.")] = 4,
-    layer: Annotated[
-        list[int] | None, typer.Option(help="Only this layer; may be repeated.")
-    ] = None,
-    pickled_weights: Annotated[str | None, typer.Option(help=PICKLED)] = None,
+    out: Annotated[Path, Option(help="Folder to write.")],
+    model: Model = "minilm",
+    text: Texts = None,
+    tokens: PassageTokens = 512,
+    parts: Annotated[int, whole("Maximum number of passages of each text.")] = 4,
+    layer: Annotated[list[int] | None, Option(help="Layer to capture; may be repeated.")] = None,
     probes: Annotated[
-        int | None,
-        typer.Option(help="Keep gradients of so many backward passes too, as 4, for plan --kl."),
+        int | None, whole("Backward passes whose gradients are stored.", smallest=2)
     ] = None,
-    output: Annotated[
-        str | None, typer.Option(help="With --probes, of which output: kl or cosine; by the model.")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the probes.")] = 0,
-    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
-    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
+    output: Annotated[str | None, advanced("Output of the probes: kl or cosine.")] = None,
+    seed: Seed = 0,
+    pickled_weights: Pickled = None,
+    device: Device = "auto",
+    dtype: Dtype = None,
     json: AsJson = False,
 ) -> None:
-    """Write the queries, keys and values of every head, for commands that take --capture.
+    """Write the queries, keys and values of every head to a folder.
 
-    Stopped and started again, it keeps the layers that are whole. plan, measure, tokens and
-    reproduce read the folder without the model, and without transformers. With --probes so does
-    plan --kl, which plans for the model's output.
+    Commands with --capture read the folder without the model and without transformers. An
+    interrupted capture continues with the passages that are missing. With --probes the folder also
+    holds the gradients from which plan --kl and plan --cosine predict the output's error.
     """
     if probes is not None and layer is not None:
-        raise BadInput("The output is moved by every layer: leave out --layer, or --probes.")
+        raise BadInput("Probes need every layer: leave out --layer, or --probes.")
     if output is not None and probes is None:
-        raise BadInput(f"--output {output} says of what probes are: add --probes 4.")
-    texts = text or ["wikipedia:Anarchism"]
-    question = ask(
-        model,
-        *texts,
-        tokens=tokens,
-        parts=parts,
-        layers=layer,
-        pickled=pickled_weights,
-        device=device,
-        dtype=dtype,
-        seed=seed,
-    )
+        raise BadInput(f"--output {output} needs --probes; add --probes 4.")
+    if output is not None:
+        checks.one_of(output, OUTPUTS, "--output")
+    from attnlimit.models.captures import Capture
+    from attnlimit.models.captures import capture as capture_model
+    from attnlimit.models.loading.model import load
+    from attnlimit.models.store.folder import local_path
+    from attnlimit.planning.passages import part_folder, read_passages
+    from attnlimit.planning.probes import capture_sensitivities
+
+    folder = local_path(out)
+    loaded = load(model, pickled_weights, device=device, dtype=dtype)
+    passages = read_passages(loaded, text or [ARTICLE], tokens, parts)
+    count = len(passages)
+    captured: Capture | None = None
     with progress_bar("passages", shown=not json) as progress:
-        question = write_captures(question, out, progress, probes=probes, output=output)
-    count = len(question.passages)
-    folders = [part_folder(out, part) for part in range(count)]
-    size = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
+        for number, passage in enumerate(passages):
+            progress(number, count)
+            place, ids = part_folder(folder, number), list(passage.ids)
+            stated = {"passage": asdict(passage), "parts": count if number == 0 else 1}
+            if probes is None:
+                captured = capture_model(loaded, ids, layers=layer, folder=place, about=stated)
+            else:
+                how: dict[str, Any] = {"probes": probes, "output": output, "about": stated}
+                captured = capture_sensitivities(loaded, ids, place, seed=seed + number, **how)
+        progress(count, count)
+    assert captured is not None
+    folders = [part_folder(folder, number) for number in range(count)]
+    size = sum(file.stat().st_size for place in folders for file in place.iterdir())
     if json:
-        about = {"model": question.model, "weights": question.weights, "tokens": question.tokens}
+        about = {"model": model, "weights": loaded.weights, "tokens": len(captured)}
         print_json({"folder": out, "passages": count, "bytes": size, **about})
         return
+    stored = None if captured.probes is None else captured.probes.output
+    target = {"kl": " --kl 0.01", "cosine": " --cosine 0.999"}.get(str(stored), "")
     say(
-        f"{question.model}: {_many(len(question.layers), 'layer')} of {question.heads} heads on "
-        f"{_many(count, 'passage')} of {question.tokens} tokens, {size / 1e6:.1f} MB",
-        f"capture  {out}; plan from it: attnlimit plan --capture {out}{_target(question, probes)}",
+        f"{model}: {_plural(len(captured.layers), 'layer')} of {captured.heads} heads on "
+        f"{_plural(count, 'passage')} of {len(captured)} tokens, {size / 1e6:.1f} MB",
+        f"capture  {out}; plan from it: attnlimit plan --capture {out}{target}",
     )
 
 
-def _target(question: Question, probes: int | None) -> str:
-    """Return the target that can be planned for, if gradients are kept."""
-    if probes is None:
-        return ""
-    kept = question.captures()[0].probes
-    return " --kl 0.01" if kept is not None and kept.output == "kl" else " --cosine 0.999"
-
-
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""What does `attnlimit` do? It finds the command, and turns any failure into one sentence."""
+"""The command line: commands that are imported when chosen, and errors as one sentence."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from importlib import import_module
-from keyword import iskeyword
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -15,68 +14,64 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import attnlimit
-from attnlimit.cli.options import with_options
-from attnlimit.errors import AttnlimitError, Interrupted
+from attnlimit.errors import AttnlimitError, BadInput, Interrupted
 
-# Each command, its module, and its line of help: the module is only imported when its command is
-# chosen. It has a function of the command's name, or a group of commands, `app`.
+# A command's module has its name, and a function of that name or a group of commands, `app`; it is
+# imported when the command is chosen.
 COMMANDS = {
-    "demo": ("measure", "How few keys are enough for MiniLM on an article, to a page."),
-    "plan": ("plan", "How few keys keep a model's output, or the output of each head by itself."),
-    "capture": ("capture", "Write what a model's heads read to a folder, which others plan from."),
-    "export": ("export", "Write a plan's budgets as kvpress, DuoAttention and others read them."),
-    "try": ("try_", "Run a model on fewer keys: what that does to its output."),
-    "measure": (
-        "measure",
-        "Plan for the output, look at every head, measure both; write the page.",
-    ),
-    "reproduce": ("reproduce", "Run an experiment of the papers: a run folder, a figure, a table."),
-    "sparse": ("sparse", "Sparse-token classification: learning curves, plans for bags."),
-    "report": ("report", "Build the page of a finished run again."),
-    "compare": ("report", "Put two runs of one kind side by side."),
-    "explorer": ("report", "Write the page of sliders over the exact laws."),
-    "tokens": ("tokens", "Shade a text by the influence of each token."),
-    "cost": (
-        "cost",
-        "Predict the hours and memory of plan --heads and measure, before they are run.",
-    ),
-    "models": ("models", "List the models and texts that are available here."),
-    "runs": ("runs", "List, show and remove run folders."),
-    "cluster": ("cluster", "Say how to start a cluster, or check one."),
+    "demo": "Plan a language model on an article, measure the plan, and write a page.",
+    "plan": "Plan which keys a model reads to keep its output within a target.",
+    "evaluate": "Run a model on fewer keys or a smaller cache, and compare outputs.",
+    "generate": "Continue a text while every token reads few keys of the cache.",
+    "export": "Write a plan for kvpress, DuoAttention and other tools.",
+    "capture": "Write queries, keys and values of a model's heads to a folder.",
+    "reproduce": "Run an experiment of the papers: table, figure and page.",
+    "bags": "Plan the bags and instances that a multiple-instance classifier needs.",
+    "tokens": "Shade a text by the influence of each token.",
+    "models": "List the models and texts that are available here.",
+    "runs": "List, show and compare run folders, and write their pages.",
 }
-HELP_WITHOUT_ARGUMENTS = {"reproduce", "report", "compare"}
+RENAMED = {
+    "sparse": "`attnlimit bags plan` and `bags instances`, or `attnlimit reproduce sparse-curves`",
+    "try": "`attnlimit evaluate` runs a model on fewer keys",
+    "measure": "`attnlimit plan --page` plans and measures, `attnlimit demo` does so on an article",
+    "report": "`attnlimit runs page RUN` writes the page of a run",
+    "compare": "`attnlimit runs compare RUN RUN` puts two runs side by side",
+    "explorer": "the explorer is a page of the documentation, built by `make docs`",
+    "cost": "docs/scale.md states how cost grows with the context",
+    "cluster": "`attnlimit reproduce --cluster tcp://HOST:8786` uses a running one",
+}
+"""Commands of earlier versions, and their replacements."""
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class LazyGroup(TyperGroup):
-    """Commands that are names and lines of help until one of them is chosen."""
+    """Commands that are imported when one of them is chosen."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Import the command that was named."""
-        name, found, rest = super().resolve_command(ctx, args)
-        return name, found if found is None else load_command(str(found.name)), rest
+        """Import the named command; refuse one of an earlier version."""
+        if args and args[0] in RENAMED and args[0] not in COMMANDS:
+            raise BadInput(f"There is no command {args[0]!r} any more: {RENAMED[args[0]]}.")
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if command is None else load_command(str(command.name)), rest
 
 
 def load_command(name: str) -> Any:
     """Import a command's module, and return the command."""
-    module = import_module(f"attnlimit.cli.{COMMANDS[name][0]}")
+    module = import_module(f"attnlimit.cli.{name}")
     root = typer.Typer(callback=lambda: None, context_settings=SETTINGS)
     if hasattr(module, "app"):
         root.add_typer(module.app, name=name)
     else:
-        command = getattr(module, f"{name}_" if iskeyword(name) else name)
+        command = getattr(module, name)
         paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-        shown = root.command(
-            name,
-            help="\n\n".join(" ".join(one.split()) for one in paragraphs),  # any terminal's width
-            no_args_is_help=name in HELP_WITHOUT_ARGUMENTS,
-        )
-        shown(with_options(command))
+        unwrapped = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+        root.command(name, help=unwrapped)(command)
     return typer.main.get_group(root).commands[name]
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(shown: bool) -> None:
+    if shown:
         typer.echo(f"attnlimit {attnlimit.__version__}")
         raise typer.Exit
 
@@ -95,12 +90,14 @@ def build() -> typer.Typer:
     def root(
         version: Annotated[
             bool,
-            typer.Option("--version", callback=_version, is_eager=True, help="Print it, and stop."),
+            typer.Option(
+                "--version", callback=_version, is_eager=True, help="Show the version and exit."
+            ),
         ] = False,
     ) -> None:
         """How many tokens are enough for attention: predicted, then measured."""
 
-    for name, (_, line) in COMMANDS.items():
+    for name, line in COMMANDS.items():
         app.command(name, help=line)(lambda: None)
     return app
 
@@ -113,7 +110,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in given
     try:
-        sys.exit(build()(args=given, prog_name="attnlimit", standalone_mode=not as_json) or 0)
+        options = {"prog_name": "attnlimit", "standalone_mode": not as_json}
+        sys.exit(build()(args=given, obj=given, **options) or 0)
     except (Interrupted, KeyboardInterrupt) as error:
         _fail(str(error) or "Stopped.", 130, as_json)
     except BrokenPipeError:
@@ -123,9 +121,11 @@ def main(arguments: list[str] | None = None) -> None:
     except AttnlimitError as error:
         _fail(f"Error: {error}", 2, as_json)
     except OSError as error:
-        _fail(f"Error: {_said(error)}", 2, as_json)
+        known = error.filename is not None and error.strerror is not None
+        reason = f"Cannot read or write {error.filename}: {error.strerror}." if known else error
+        _fail(f"Error: {reason}", 2, as_json)
     except Exception as error:
-        if hasattr(error, "format_message"):  # what typer has to say about options
+        if hasattr(error, "format_message"):  # an error of typer about options
             _fail(error.format_message(), 2, as_json)
         if os.environ.get("ATTNLIMIT_DEBUG"):
             raise
@@ -134,13 +134,6 @@ def main(arguments: list[str] | None = None) -> None:
             "Set ATTNLIMIT_DEBUG=1 to see where it happened."
         )
         _fail(sentence, 1, as_json)
-
-
-def _said(error: OSError) -> str:
-    """What the system refused, of which file."""
-    if error.filename is None or error.strerror is None:
-        return str(error)
-    return f"Cannot read or write {error.filename}: {error.strerror}."
 
 
 def _fail(sentence: str, code: int, as_json: bool) -> NoReturn:

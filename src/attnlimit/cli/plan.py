@@ -1,178 +1,246 @@
-"""`attnlimit plan`: how few keys are enough for a model, or for each of its heads by itself."""
+"""`attnlimit plan`: keys to read so that a model's output stays within a target."""
 
 from __future__ import annotations
 
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
+from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
-from typing import Annotated, Any
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from attnlimit.budgets import Plan, plan_budgets
-from attnlimit.budgets.longer import FACTORS
-from attnlimit.cli.model_options import ModelOptions
-from attnlimit.cli.options import AsJson, html
-from attnlimit.cli.output_plan import (
-    OutputOptions,
-    measured_plan,
-    quick_plan,
-    rivalled_plan,
-    write_plan_page,
+import attnlimit
+from attnlimit import checks
+from attnlimit.cli.options import (
+    ARTICLE,
+    PANEL,
+    AsJson,
+    Device,
+    Dtype,
+    Model,
+    PassageTokens,
+    Pickled,
+    Texts,
+    advanced,
+    html,
+    print_json,
+    progress_bar,
+    say,
+    whole,
 )
-from attnlimit.cli.show import print_json, print_table, progress_bar, run_view, say
-from attnlimit.cli.where import WorkerOptions
 from attnlimit.errors import BadInput
-from attnlimit.models import OutputPlan
-from attnlimit.models.heads.rounding import rounding_remarks
-from attnlimit.survey import Question
 
-MANY_SCORES = 1 << 30
-"""Scores of a capture from which workers save more than it takes to start them."""
-FEW_HEADS = 16
-"""Heads up to which starting processes takes longer than what they save."""
+if TYPE_CHECKING:
+    from attnlimit.models.captures import Capture
+    from attnlimit.models.loading.model import LoadedModel
+    from attnlimit.planning.calibration import CalibrationSet
+    from attnlimit.planning.comparison import Comparison
+    from attnlimit.planning.passages import Passages
+    from attnlimit.planning.target import Target
+    from attnlimit.report.model_page import PageSource
 
 
 def plan(
-    asked: ModelOptions,
-    whole: OutputOptions,
-    who: WorkerOptions,
-    heads: Annotated[
-        bool, typer.Option("--heads", help="Budget each head by itself, too; see --epsilon.")
-    ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Plan only: measure nothing.")] = False,
-    budget: Annotated[
-        Path | None, typer.Option(help="Write the plan here; with --heads their budgets.")
+    model: Model = "smollm2",
+    text: Texts = None,
+    tokens: PassageTokens = 512,
+    parts: Annotated[int, whole("Passages of each text to plan on.")] = 4,
+    capture: Annotated[
+        str | None,
+        advanced("Capture folder, or tensors q.npy k.npy v.npy, in place of model and text."),
     ] = None,
+    kl: Annotated[
+        float | None,
+        Option(help="Maximum mean next-token KL divergence, in nats; 0.01 for causal models."),
+    ] = None,
+    perplexity: Annotated[
+        float | None, Option(help="Maximum factor of the perplexity, such as 1.01.")
+    ] = None,
+    cosine: Annotated[
+        float | None, Option(help="Minimum cosine of the embedding; 0.999 for encoders.")
+    ] = None,
+    quick: Annotated[bool, Option("--quick", help="Plan without a measurement.")] = False,
+    out: Annotated[Path | None, Option(help="Plan file to write, such as plan.json.")] = None,
     page: Annotated[
-        Path | None,
-        typer.Option(help="Measure other schemes too, and write a page here.", callback=html),
+        Path | None, Option(help="Page to write, with other samplers measured.", callback=html)
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of probes and draws; a capture has its own.")] = 0,
     json: AsJson = False,
+    target: Annotated[str | None, advanced("Another registered target, NAME:VALUE.")] = None,
+    decode: Annotated[
+        int | None,
+        whole("Last tokens of a passage that are sampled, as in generation.", **PANEL),
+    ] = None,
+    per: Annotated[str, advanced("Unit with its own size: model, layer or head.")] = "model",
+    cost: Annotated[
+        str,
+        advanced("Minimised cost: keys read (read), bytes moved (bytes) or keys stored (stored)."),
+    ] = "read",
+    scheme: Annotated[
+        str | None,
+        advanced("Sampler family: threshold, index, two-level, or a sampler such as top-k:64+192."),
+    ] = None,
+    evict: Annotated[str | None, advanced("Eviction rule of the cache, such as 0.5.")] = None,
+    quantize: Annotated[
+        str | None,
+        Option(help="Precision of the cache, such as q4_0, q8_0/q4_0, int4, fp8 or 8/4 bits."),
+    ] = None,
+    probes: Annotated[
+        int | None, whole("Backward passes for each passage; 4 by default.", smallest=2, **PANEL)
+    ] = None,
+    repeats: Annotated[int, whole("Runs of a measurement.", smallest=2, **PANEL)] = 3,
+    workers: Annotated[int, whole("Processes that read a capture's layers.", **PANEL)] = 1,
+    seed: Annotated[int, whole("Seed of probes and draws.", smallest=0, **PANEL)] = 0,
+    device: Device = "auto",
+    dtype: Dtype = None,
+    pickled_weights: Pickled = None,
+    two_sided: Annotated[
+        bool, advanced("Own tensors: queries see later keys too.", "--two-sided")
+    ] = False,
+    more_files: Annotated[list[str] | None, Argument(metavar="[k.npy v.npy]", hidden=True)] = None,
 ) -> None:
-    """Say how few keys keep a model's output, and measure that on a passage not planned on.
+    """Plan which keys a model reads so that its output stays within a target.
 
-    The target is --kl, --perplexity or --cosine; without one, 0.01 nats, or a cosine of 0.999 where
-    the model predicts no next token.
-
-    With --heads every head is budgeted by itself, too. With --epsilon, --delta, --quantile or
-    --layer and no target, heads alone are.
-
-    A capture's folder has no model to run: a target is planned for and not measured, and without a
-    target heads are budgeted.
+    The plan is predicted from backward passes, then measured on a passage not planned on. A
+    capture that keeps gradients (attnlimit capture --probes 4) is planned without its model.
     """
     if quick and page is not None:
         raise BadInput("A page shows what was measured: leave out --quick, or --page.")
-    question = asked.question(output=whole.goal(), seed=seed)
-    stored = asked.capture is not None  # which has no model to run
-    single = heads or ((asked.single or stored) and not whole.asked)
-    said: dict[str, Any] = {}
-    if not single or (heads and (whole.asked or not stored)):
-        said = _show_output(question, who, None if heads else budget, page, quick, json)
-    if single:
-        found = _show_heads(question, who, budget, json)
-        said = {**found, **({"output": said} if said else {})}
-    if json:
-        print_json(said)
+    if two_sided and not more_files:
+        raise BadInput("--two-sided is for own tensors: --capture q.npy k.npy v.npy.")
+    if more_files and capture is None:
+        raise BadInput(f"{more_files[0]!r} is no option; files come after --capture.")
+    from attnlimit.models.eviction.rules import parse_rule
+    from attnlimit.models.loading.model import load_once
+    from attnlimit.planning.allocation import UNITS, SamplerGrid
+    from attnlimit.planning.calibration import CaptureCalibration, calibration_of
+    from attnlimit.planning.comparison import compare
+    from attnlimit.planning.passages import Passages, StoredCaptures
+    from attnlimit.planning.planner import COSTS
+    from attnlimit.planning.precision import Quantize
+    from attnlimit.planning.probes import kept_probes
+    from attnlimit.planning.target import default_target, given_target
 
-
-def _show_output(
-    question: Question,
-    who: WorkerOptions,
-    file: Path | None,
-    page: Path | None,
-    quick: bool,
-    json: bool,
-) -> dict[str, Any]:
-    measured: dict[str, Any] = {}
-    if quick or (question.stored is not None and page is None):
-        found = _output_planned(question, who, json)
-        lines = str(found).splitlines()
-    else:
-        survey = (measured_plan if page is None else rivalled_plan)(question, shown=not json)
-        found, answer, lines = survey.output_plan, survey.answer, survey.says()
-        measured = {
-            "measured": answer.measured,
-            "measured_stderr": answer.measured_stderr,
-            "unseen": answer.unseen,
-            "page": None if page is None else write_plan_page(survey, page),
-        }
-    written = found.write(file) if file is not None else None
-    if not json:
-        say(*lines)
-        if page is not None:
-            say(f"page  {page.resolve()}")
-        if written is not None:
-            again = f"attnlimit try --model {question.model} --plan {written} --text YOUR_TEXT.txt"
-            say(f"plan  {written}; measure it on a text of your own: {again}")
-        elif question.stored is not None:
-            say("  To measure it the model must run: add --budget plan.json, and then")
-            say(f"  attnlimit try --model {question.model} --plan plan.json --text YOUR_TEXT.txt")
-    return {**found.to_dict(), **measured, "file": written}
-
-
-def _output_planned(question: Question, who: WorkerOptions, json: bool) -> OutputPlan:
-    """Plan for the output here, or by workers that read a capture's layers, if those are large."""
-    scores = len(question.passages) * len(question.layers) * question.heads * question.tokens**2
-    few = scores < MANY_SCORES and who.workers is None
-    if question.stored is None or (who.cluster is None and (few or who.count == 1)):
-        return quick_plan(question, shown=not json)
-    from attnlimit.reproduce.output_plan_run import output_plan_by_workers
-
-    with run_view("layers", shown=not json) as status:
-        return output_plan_by_workers(question, who.executor(), status)
-
-
-def _show_heads(
-    question: Question, who: WorkerOptions, file: Path | None, json: bool
-) -> dict[str, Any]:
-    found = _planned(question, who, json)
-    written = found.write(file) if file is not None else None
-    if not json:
-        print_table(found.to_frame(), f"{question.model}: certified tokens, by scheme")
-        say(*_about_heads(found))
-        if question.stored is not None or question.loaded().dtype.itemsize < 4:
-            for remark in rounding_remarks(question.captures()[0]):
-                say(f"  {remark}")
-        if written is not None:
-            say(f"budget file  {written}")
-    return {**found.to_dict(), "file": written}
-
-
-def _about_heads(found: Plan) -> list[str]:
-    lines = [str(found)]
-    stuck = [head for head in found.heads if not head.kind.thinnable]
-    if stuck:
-        names = ", ".join(f"{head.layer}.{head.head} ({head.kind.name})" for head in stuck)
-        lines.append(f"  layer.head that half of the tokens are not enough for: {names}")
-    doubtful = [f"{head.layer}.{head.head}" for head in found.heads if head.varies]
-    if doubtful:
-        lines.append(f"  layer.head that vary from text to text: {', '.join(doubtful)}")
-    for factor in FACTORS:
-        cheapest = [
-            min(tokens for tokens in head.longer[factor].values() if tokens is not None)
-            for head in found.heads
-        ]
-        lines.append(
-            f"  at {factor} times the context, extrapolated: median head "
-            f"{median(cheapest):.0f} of {factor * found.context} tokens"
+    checks.one_of(per, UNITS, "--per")
+    checks.one_of(cost, COSTS, "--cost")
+    SamplerGrid.of(scheme or "threshold", 64)
+    rule = None if evict is None else parse_rule(evict)
+    precision = None if quantize is None else Quantize.parse(quantize)
+    options = {
+        "quantize": precision,
+        "evict": rule,
+        "per": per,
+        "cost": cost,
+        "scheme": scheme,
+        "decode": decode,
+    }
+    named = [("kl", kl), ("perplexity", perplexity), ("cosine", cosine)]
+    wanted = given_target(named, _registered_target(target))
+    loaded, passages, texts = None, None, text or [ARTICLE]
+    pool: Any = nullcontext() if workers == 1 else ProcessPoolExecutor(workers)
+    with pool as processes, progress_bar("passages", shown=not json) as progress:
+        calibration: CalibrationSet
+        if capture is not None:
+            paths = [capture, *(more_files or ())]
+            stored = StoredCaptures.at(paths, causal=not two_sided).captures()
+            wanted = wanted or usual_target(kept_probes(stored[0]).output)
+            calibration = CaptureCalibration(stored, wanted, processes.map if processes else map)
+            source = capture_source(capture, stored[0])
+        else:
+            loaded = load_once(model, pickled_weights, device, dtype)
+            passages = Passages.read(loaded, texts, tokens=tokens, parts=parts)
+            wanted = wanted or usual_target(default_target(loaded.model))
+            calibration = calibration_of(loaded, passages.ids, wanted, probes=probes, seed=seed)
+            source = text_source(loaded, passages, texts, model, parts)
+        result = compare(
+            None if quick else loaded,
+            passages,
+            calibration,
+            wanted,
+            options=options,
+            repeats=repeats,
+            seed=seed,
+            curves=page is not None,
+            progress=progress,
         )
-    return lines
+    written = None if out is None else result.plan.write(out)
+    if page is not None:
+        write_plan_page(result, source, page, seed)
+    show(result, json=json, quick=quick, plan=written, page=page)
 
 
-def _planned(question: Question, who: WorkerOptions, json: bool) -> Plan:
-    """Plan every head here, or by several workers if there is enough for them to do."""
-    few = len(question.layers) * question.heads <= FEW_HEADS and who.workers is None
-    if who.cluster is None and (few or who.count == 1):
-        with progress_bar("heads", shown=not json) as progress:
-            return plan_budgets(
-                question.captures(),
-                question.terms,
-                layers=question.layers,
-                source=question.source,
-                progress=progress,
-            )
-    from attnlimit.reproduce.plan_run import plan_by_workers
+def _registered_target(text: str | None) -> Target | None:
+    """Read NAME:VALUE."""
+    from attnlimit.planning.target import target_of
 
-    with run_view("heads", shown=not json) as status:
-        return plan_by_workers(question, who.executor(), status, near=who.near)
+    if text is None:
+        return None
+    name, _, value = text.partition(":")
+    try:
+        number = float(value)
+    except ValueError:
+        raise BadInput(f"--target is NAME:VALUE, got {text!r}.") from None
+    return target_of(name, number)
+
+
+def usual_target(name: str) -> Target:
+    """Return a target at its default value."""
+    from attnlimit.planning.target import TARGETS, target_of
+
+    return target_of(name, TARGETS[name].default)
+
+
+def text_source(
+    loaded: LoadedModel, passages: Passages, texts: list[str], model: str, parts: int
+) -> PageSource:
+    """Return the origin of a plan of a model on texts, for its page."""
+    from attnlimit.report.model_page import PageSource
+
+    first = passages.planned[0]
+    named = " ".join(f"--text {quote(text)}" for text in texts)
+    options = f"--model {quote(model)} {named} --tokens {passages.tokens} --parts {parts}"
+    text = first.text, tuple(texts[1:]), first.source, first.licence
+    return PageSource(options, *text, loaded.licence, tuple(loaded.notes))
+
+
+def capture_source(folder: str, capture: Capture) -> PageSource:
+    """Return the origin of a plan of a capture, for its page."""
+    from attnlimit.planning.passages import passage_of
+    from attnlimit.report.model_page import PageSource
+
+    known, about = passage_of(capture, folder), capture.source
+    licence, notes = str(about.get("licence", "unknown")), map(str, about.get("notes", ()))
+    text = known.text, (), known.source, known.licence
+    return PageSource(f"--capture {quote(folder)}", *text, licence, tuple(notes))
+
+
+def show(
+    result: Comparison, *, json: bool, quick: bool, plan: Path | None, page: Path | None
+) -> None:
+    """Print a plan and the paths of its files."""
+    if json:
+        run = result.evaluation
+        value, error = (None, None) if run is None else run.distance(result.plan.target.measure)
+        content = {**result.plan.to_dict(), "evaluated": value, "evaluated_stderr": error}
+        print_json({**content, "unseen": result.unseen, "file": plan, "page": page})
+        return
+    say(*(str(result.plan).splitlines() if quick else result.lines()))
+    if page is not None:
+        say(f"page  {page.resolve()}")
+    if plan is not None:
+        model = result.plan.model
+        again = f"attnlimit evaluate --model {model} --plan {plan} --text YOUR_TEXT.txt"
+        say(f"plan  {plan}; measure it on a text of your own: {again}")
+
+
+def write_plan_page(result: Comparison, source: PageSource, path: Path, seed: int) -> Path:
+    """Write the page of a plan."""
+    from attnlimit.report.model_page import model_page
+    from attnlimit.report.page import write_page
+    from attnlimit.runs.folder import versions
+
+    made = datetime.now(UTC).isoformat(timespec="seconds")
+    record = {"created": made, "version": attnlimit.__version__, "versions": versions()}
+    text = model_page(record | {"config": {"seed": seed}}, result, source, path.parent)
+    return write_page(path, text)

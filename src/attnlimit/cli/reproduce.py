@@ -1,76 +1,107 @@
-"""`attnlimit reproduce`: every table and figure of the papers, by name."""
+"""`attnlimit reproduce`: tables and figures of the papers, by name."""
 
 from __future__ import annotations
 
+import logging
+import os
+from collections.abc import Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from json import dumps, loads
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
-import typer
+from typer import Argument, Option
 
-from attnlimit import checks
-from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import print_json, print_table, run_view, say
-from attnlimit.cli.where import RunOptions
-from attnlimit.errors import BadInput
+from attnlimit.cli.options import AsJson, Seed, print_json, print_table, progress_bar, say, whole
+from attnlimit.errors import BadInput, MissingExtra
+
+SECONDS_TO_CONNECT = 15
 
 
-def _beginning_with(start: str) -> list[str]:
-    from attnlimit.reproduce.registry import EXPERIMENTS
+def _names(start: str) -> list[str]:
+    from attnlimit.reproduce.experiment import available
 
-    return [name for name in EXPERIMENTS if name.startswith(start)]
+    return [name for name in available() if name.startswith(start)]
+
+
+@contextmanager
+def dask_executor(address: str) -> Iterator[Executor]:
+    """Connect to a Dask scheduler; TLS certificates are those of Dask's own configuration."""
+    if not address.startswith(("tcp://", "tls://")):
+        raise BadInput(
+            f"--cluster takes an address such as tcp://HOST:8786, got {address!r}; --workers N "
+            "starts processes on this machine."
+        )
+    try:
+        import distributed
+    except ImportError:
+        missing = "Clusters need Dask: run `pip install 'attnlimit[cluster]'`."
+        raise MissingExtra(missing) from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # the run reports what matters
+    try:
+        client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
+    except (OSError, ValueError, TypeError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+        raise BadInput(f"No Dask scheduler answers at {address} ({reason}).") from None
+    with client:
+        yield client.get_executor(pure=False)  # a shard may be computed again
 
 
 def reproduce(
     name: Annotated[
-        str | None,
-        typer.Argument(
-            help="Which one; see --list. Or a .py file of your own.", autocompletion=_beginning_with
-        ),
+        str | None, Argument(help="Experiment, or a .py file that has one.", autocompletion=_names)
     ] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="The paper's sizes.")] = False,
+    paper: Annotated[bool, Option("--paper", help="Sizes of the paper.")] = False,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Another setting, as in n=[100,1000]; may be repeated. NAME --list names them.",
+            help="Setting, such as n=[100,1000], of those that NAME --list names; may be repeated.",
         ),
     ] = None,
     capture: Annotated[
-        str | None, typer.Option(help="A capture's folder, in place of its model and text.")
+        str | None, Option(help="Capture folder, in place of the experiment's model and text.")
     ] = None,
     list_all: Annotated[
-        bool,
-        typer.Option("--list", help="Name the experiments, or the settings of one, and stop."),
+        bool, Option("--list", help="List of the experiments, or of the settings of one.")
     ] = False,
+    seed: Seed = 0,
+    out: Annotated[Path, Option(help="Folder of run folders.")] = Path("runs"),
+    workers: Annotated[
+        int | None, whole("Number of processes; one for each core by default.")
+    ] = None,
+    cluster: Annotated[
+        str | None, Option(help="Address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT.")
+    ] = None,
     json: AsJson = False,
-    *,
-    how: RunOptions,
 ) -> None:
     """Run one experiment: a run folder, a figure (PNG, PDF, HTML), a page and a table.
 
-    The same command resumes an interrupted run, and shows a finished one again.
+    The same command resumes an interrupted run, and shows a finished one again. Without a name
+    the experiments are listed.
     """
-    if list_all:
+    if list_all or name is None:
         _list(name, json)
         return
-    if name is None:
-        raise BadInput("Which experiment? `attnlimit reproduce --list` names them.")
+    given = dict(_setting(text) for text in settings or [])
+    if workers is not None and cluster is not None:
+        raise BadInput(f"--workers starts processes here; the cluster {cluster} has its own.")
     from attnlimit.reproduce import run
-    from attnlimit.reproduce.pages import write_result
+    from attnlimit.reproduce.result import write_result
+    from attnlimit.runs import ProcessPool
 
-    seed = checks.count(how.seed, "--seed", smallest=0)
-    with run_view(Path(name).stem, shown=not json) as progress:
+    pool: Any = dask_executor(cluster) if cluster else ProcessPool(workers or os.cpu_count() or 1)
+    with pool as executor, progress_bar(Path(name).stem, shown=not json) as progress:
         result = run(
             name,
-            dict(_setting(text) for text in settings or []),
+            given,
             paper=paper,
             seed=seed,
-            out=how.out,
-            executor=how.executor(),
-            progress=progress,
+            out=out,
+            executor=executor,
+            progress=lambda status: progress(status.done, status.total, status.message),
             capture=capture,
         )
     folder, files = write_result(result)
@@ -79,6 +110,7 @@ def reproduce(
             {
                 "title": result.experiment.title,
                 "run": folder,
+                "finding": result.finding,
                 "table": result.table,
                 "remarks": result.remarks,
                 "curves": folder / "curves.parquet",
@@ -87,6 +119,7 @@ def reproduce(
             }
         )
         return
+    say(result.finding)
     print_table(result.shown, result.experiment.title)
     say(
         *(f"  {remark}" for remark in result.remarks),
@@ -97,8 +130,8 @@ def reproduce(
 
 def _setting(text: str) -> tuple[str, Any]:
     """Read KEY=VALUE; a value that is not JSON is a word."""
-    key, found, value = text.partition("=")
-    if not found or not key:
+    key, equals, value = text.partition("=")
+    if not equals or not key:
         raise BadInput(f"--set takes KEY=VALUE, as in n=[100,1000], got {text!r}.")
     try:
         return key, loads(value)
@@ -107,20 +140,21 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def _list(name: str | None, json: bool) -> None:
-    from attnlimit.reproduce import EXPERIMENTS, load
+    import pandas as pd
+
+    from attnlimit.reproduce import load
+    from attnlimit.reproduce.experiment import available
 
     rows: list[dict[str, Any]]
     if name is None:
-        rows = [{"name": one, "title": load(one).title} for one in EXPERIMENTS]
-        head = "attnlimit reproduce NAME"
+        about = ("name", "paper", "part", "minutes", "title")
+        rows = [{key: getattr(load(name), key) for key in about} for name in available()]
     else:
-        found = load(name)
-        first, paper = found.config(paper=False), found.config(paper=True)
-        rows = [{"setting": key, "value": first[key], "paper": paper.get(key)} for key in first]
-        head = f"attnlimit reproduce {name} --set SETTING=VALUE"
+        default, paper = (load(name).config(paper=size) for size in (False, True))
+        rows = [{"setting": key, "value": default[key], "paper": paper.get(key)} for key in default]
     if json:
         print_json(rows)
         return
-    print_table(
-        pd.DataFrame(rows).map(lambda one: one if isinstance(one, str) else dumps(one)), head
-    )
+    heading = "NAME" if name is None else f"{name} --set SETTING=VALUE"
+    shown = pd.DataFrame(rows).map(lambda one: one if isinstance(one, str) else dumps(one))
+    print_table(shown, f"attnlimit reproduce {heading}")

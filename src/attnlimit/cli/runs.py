@@ -1,32 +1,32 @@
-"""`attnlimit runs`: what run folders there are, what is in one, and removing it."""
+"""`attnlimit runs`: list, show and compare run folders, and write their pages."""
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
 import typer
 
-from attnlimit.cli.options import AsJson
-from attnlimit.cli.show import print_json, print_table, say
+from attnlimit.cli.options import AsJson, html, print_json, print_table, say
 from attnlimit.errors import BadInput
-from attnlimit.reproduce.pages import table_of
-from attnlimit.runs import RunFolder
-from attnlimit.runs.record import OtherSchema
 
-Root = Annotated[Path, typer.Option("--out", help="Folder that run folders are in.")]
-Name = Annotated[str, typer.Argument(help="A run's name, or its beginning.")]
+if TYPE_CHECKING:
+    from attnlimit.runs import RunFolder
 
+Root = Annotated[Path, typer.Option("--out", help="Folder of run folders.")]
+Name = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
+Page = Annotated[
+    Path | None,
+    typer.Option("--page", help="File to write; report.html in the run by default.", callback=html),
+]
+ComparisonPage = Annotated[Path, typer.Option("--page", help="File to write.", callback=html)]
 
 app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
 def by_default(context: typer.Context) -> None:
-    """List, show and remove run folders."""
+    """List, show and compare run folders, and write their pages."""
     if context.invoked_subcommand is None:
         list_runs()
 
@@ -34,6 +34,10 @@ def by_default(context: typer.Context) -> None:
 @app.command("list")
 def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
     """List the runs."""
+    import pandas as pd
+
+    from attnlimit.runs import RunFolder
+
     rows = [_row(RunFolder(path.parent)) for path in sorted(out.glob("*/run.json"))]
     if json:
         print_json(rows)
@@ -44,12 +48,14 @@ def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
 
 
 def _row(folder: RunFolder) -> dict[str, object]:
-    """What the list says of a run, also of one whose record cannot be read."""
+    """Return a row of the list, also of a run whose record cannot be read."""
+    from attnlimit.runs.folder import OtherSchema
+
     try:
         record = folder.record()
         state = "finished" if folder.finished else "unfinished"
         if folder.failures():
-            state = "shards set aside"
+            state = "shards failed"
     except OtherSchema:
         record, state = {}, "of another version"
     except BadInput:
@@ -68,10 +74,11 @@ def _row(folder: RunFolder) -> dict[str, object]:
 @app.command()
 def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     """Show one run: its configuration, and its table when it is finished."""
+    from attnlimit.reproduce.result import table_of
+
     folder = find_run(name, out)
-    record = folder.record()
+    record, failures = folder.record(), folder.failures()
     table = table_of(folder) if folder.finished else None
-    failures = folder.failures()
     if json:
         about = {"path": folder.path, "finished": folder.finished, "failures": failures}
         print_json({**record, **about, "table": table})
@@ -79,10 +86,7 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
     say(
         f"{folder.path.name}  (attnlimit {record.get('version')})",
         *(f"  {key}: {value}" for key, value in record["config"].items()),
-        *(
-            f"  shard {one['shard']} was set aside after {one['tries']} tries: {one['error']}"
-            for one in failures
-        ),
+        *(f"  shard {failure['shard']} failed: {failure['error']}" for failure in failures),
     )
     if table is None:
         say("Not finished; run its command again to resume it.")
@@ -91,30 +95,46 @@ def show(name: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
 
 
 @app.command()
-def remove(
-    name: Name,
+def page(name: Name, out: Root = Path("runs"), page: Page = None, json: AsJson = False) -> None:
+    """Write the page of a finished run again."""
+    from attnlimit.reproduce.result import write_report
+
+    _show_page(write_report(find_run(name, out), page), json)
+
+
+@app.command()
+def compare(
+    first: Name,
+    second: Name,
     out: Root = Path("runs"),
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Do not ask; with --json nothing is asked.")
-    ] = False,
+    page: ComparisonPage = Path("report/compare.html"),
     json: AsJson = False,
 ) -> None:
-    """Remove one run folder and everything in it."""
-    folder = find_run(name, out)
-    if not yes and not json:
-        if not sys.stdin.isatty():
-            raise BadInput(f"Nobody is there to ask; give --yes to remove {folder.path}.")
-        typer.confirm(f"Remove {folder.path}?", abort=True)
-    with folder.lock():
-        shutil.rmtree(folder.path)
+    """Put two runs of one experiment side by side on a page."""
+    from attnlimit.reproduce.result import write_comparison
+
+    _show_page(write_comparison(find_run(first, out), find_run(second, out), page), json)
+
+
+def _show_page(path: Path, json: bool) -> None:
     if json:
-        print_json({"removed": folder.path})
+        print_json({"page": path})
     else:
-        say(f"Removed {folder.path}.")
+        say(f"page  {path.resolve()}")
 
 
 def find_run(name: str, out: Path) -> RunFolder:
-    """Return the run under `out` whose name begins with `name`."""
+    """Return the run folder `name`, or the one under `out` whose name begins so."""
+    from attnlimit.models.store.format import MANIFEST
+    from attnlimit.runs import RunFolder
+
+    if name and (Path(name) / "run.json").is_file():
+        return RunFolder(Path(name))
+    if (Path(name or "-") / MANIFEST).is_file():
+        raise BadInput(
+            f"{name} is a capture, not a run: `attnlimit plan --capture {name} --page page.html` "
+            "makes a page of it."
+        )
     matches = [path.parent for path in out.glob("*/run.json") if path.parent.name.startswith(name)]
     if not name or not matches:
         raise BadInput(f"There is no run {name!r} in {out}; `attnlimit runs list` names them.")

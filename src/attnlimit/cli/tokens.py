@@ -3,57 +3,68 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pandas as pd
-import typer
+from typer import Argument, Option
 
-from attnlimit import checks
-from attnlimit.cli.model_options import DEVICE, DTYPE
-from attnlimit.cli.options import AsJson, html
-from attnlimit.cli.show import print_json, print_table, say
+from attnlimit.cli.options import (
+    ARTICLE,
+    TEXT,
+    AsJson,
+    Device,
+    Dtype,
+    Model,
+    Seed,
+    html,
+    print_json,
+    print_table,
+    say,
+    whole,
+)
 from attnlimit.errors import BadInput
-from attnlimit.models import Capture, capture, load, open_capture, read_corpus
-from attnlimit.models.heads.selection import selection_error
-from attnlimit.report.page import write_page
-from attnlimit.report.token_page import by_rule, token_page
-from attnlimit.survey.stored import told
+
+if TYPE_CHECKING:
+    from attnlimit.models.captures import Capture
 
 
 def tokens(
-    text: Annotated[
-        str, typer.Argument(help="A file, a folder, -, wikipedia:TITLE or sotu:TITLE.")
-    ] = "wikipedia:Anarchism",
-    model: Annotated[str, typer.Option(help="minilm, smollm2, a folder or a hub id.")] = "minilm",
+    text: Annotated[str, Argument(help=TEXT)] = ARTICLE,
+    model: Model = "minilm",
     layer: Annotated[
-        int | None, typer.Option(help="Layer, -1 for the model's last; the last that is there.")
+        int | None, Option(help="Layer, -1 for the model's last; the last captured by default.")
     ] = None,
-    head: Annotated[int | None, typer.Option(help="Head; the whole layer by default.")] = None,
+    head: Annotated[int | None, Option(help="Head; the whole layer by default.")] = None,
     folder: Annotated[
-        str | None,
-        typer.Option("--capture", help="A capture's folder, in place of model and text."),
+        str | None, Option("--capture", help="Capture folder, in place of model and text.")
     ] = None,
-    length: Annotated[int, typer.Option(help="Tokens of the text to read, at most.")] = 512,
-    document: Annotated[int, typer.Option(help="Which document of a folder or corpus.")] = 0,
-    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
-    dtype: Annotated[str | None, typer.Option(help=DTYPE)] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the random rules.")] = 0,
-    out: Annotated[Path, typer.Option(help="HTML file to write.", callback=html)] = Path(
-        "tokens.html"
-    ),
+    length: Annotated[int, whole("Maximum number of tokens of the text.", smallest=2)] = 512,
+    document: Annotated[int, Option(help="Number of the document in a folder or corpus.")] = 0,
+    device: Device = "auto",
+    dtype: Dtype = None,
+    seed: Seed = 0,
+    out: Annotated[Path, Option(help="HTML file to write.", callback=html)] = Path("tokens.html"),
     json: AsJson = False,
 ) -> None:
-    """Shade a text by the influence of each token, and test what keeping tokens is worth."""
+    """Shade a text by the influence of each token, and measure the error of keeping few tokens."""
+    import pandas as pd
+
+    from attnlimit.models.captures import capture, open_capture
+    from attnlimit.models.influence import selection_error
+    from attnlimit.models.loading.model import load
+    from attnlimit.models.texts import read_corpus
+    from attnlimit.report.page import write_page
+    from attnlimit.report.token_page import by_rule, token_page
+
     if folder is not None:
         captured = open_capture(folder)
-        named, source, notes = _told(captured, folder)
+        (title, name), source, notes = _origin(captured, folder)
     else:
-        most = checks.count(length, "--length", smallest=2)
         corpus = read_corpus(text)
         chosen, loaded = corpus[document], load(model, device=device, dtype=dtype)
-        captured = capture(loaded, loaded.ids(chosen.text, min(most, loaded.positions or most)))
+        most = min(length, loaded.positions or length)
+        captured = capture(loaded, loaded.ids(chosen.text, most))
         source = f"{corpus.source}, {corpus.licence}; model {loaded.source}, {loaded.licence}"
-        named, notes = (chosen.title, loaded.name), loaded.notes
+        title, name, notes = chosen.title, loaded.name, loaded.notes
     number = captured.check_layer(max(captured.layers) if layer is None else layer)
     influence = captured.influence(number, head)
     sizes = [n for n in (16, 64, 256) if n < len(captured)] or [max(1, len(captured) // 2)]
@@ -63,7 +74,7 @@ def tokens(
         captured.tokens,
         influence,
         kept,
-        title=f"{named[0]}: influence of each token in {where} of {named[1]}",
+        title=f"{title}: influence of each token in {where} of {name}",
         source=source,
         notes=notes,
     )
@@ -84,15 +95,17 @@ def tokens(
         print_json({"page": out, "where": where, "tokens": len(captured), "top": top, "kept": kept})
         return
     print_table(top, f"Most influential of {len(captured)} tokens, {where}")
-    title = "Relative error of the outputs when all queries see only n tokens"
-    print_table(by_rule(kept).reset_index(names="kept by"), title)
+    heading = "Relative error of the outputs when all queries see only n tokens"
+    print_table(by_rule(kept).reset_index(names="kept by"), heading)
     say(f"page  {out}")
 
 
-def _told(captured: Capture, folder: str) -> tuple[tuple[str, str], str, tuple[str, ...]]:
-    """Title, source and notes of a capture that is a folder."""
+def _origin(captured: Capture, folder: str) -> tuple[tuple[str, str], str, tuple[str, ...]]:
+    """Title and model, source, and notes of a stored capture."""
+    from attnlimit.planning.passages import passage_of
+
     known = captured.source
-    text = told(captured, str(folder))
-    where = f"{text['source']}, {text['licence']}; model {known.get('source', folder)}"
-    title = str(text["text"]), str(known.get("model", "own tensors"))
-    return title, f"{where}, {known.get('licence', 'unknown')}", tuple(known.get("notes", ()))
+    text = passage_of(captured, folder)
+    where = f"{text.source}, {text.licence}; model {known.get('source', folder)}"
+    names = text.text, str(known.get("model", "own tensors"))
+    return names, f"{where}, {known.get('licence', 'unknown')}", tuple(known.get("notes", ()))

@@ -1,35 +1,43 @@
-"""How are the inputs of every attention head taken? From a model in one pass, or from files."""
+"""Captures of a model in one pass, from a folder, or from arrays of your own."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.models.capture.captured import Captured, CapturedLayer
-from attnlimit.models.capture.encode import Encoded, encode, encode_windows, unwrap
-from attnlimit.models.capture.run import chosen_layers, run_layers
-from attnlimit.models.heads import curves, horizon, influence, profile, rounding, temperature
-from attnlimit.models.output.stored import write_probed
-from attnlimit.models.store.folder import folder_at, local_path
-from attnlimit.models.store.manifest import Manifest
-from attnlimit.models.store.read import StoredLayers
-from attnlimit.models.store.write import LayersAsFiles, WholeAlready, save
+from attnlimit.models import curves
+from attnlimit.models.captured.captured import Captured, CapturedLayer, Mask
+from attnlimit.models.captured.dense import run_layers
+from attnlimit.models.captured.encode import encode, unwrap
+from attnlimit.models.influence import influence
+from attnlimit.models.profile import horizons, profile
+from attnlimit.models.store.folder import (
+    AlreadyWritten,
+    CaptureWriter,
+    StoredLayers,
+    capture_file,
+    save,
+)
+from attnlimit.models.store.format import MANIFEST, Manifest
+
+SHAPES = "(N, d) for a head, (H, N, d) for a layer or (L, H, N, d) for a model"
 
 
 class Capture(Captured):
     """Every head of a model on one text. `cap[layer, head]` gives its q, k, v and mask."""
 
-    horizons = horizon.horizons
-    influence = influence.influence
-    profile = profile.profile
-    rounding = rounding.rounding
-    temperatures = temperature.temperatures
+    horizons = horizons
+    influence = influence
+    profile = profile
     predict_curve = curves.predict_capture
     measure_curve = curves.measure_capture
     save = save
@@ -40,12 +48,8 @@ def capture(
     text: str | Sequence[int] | Tensor | Mapping[str, Tensor],
     *,
     layers: Sequence[int] | None = None,
-    special_tokens: bool = True,
     truncate: bool = False,
     folder: str | Path | None = None,
-    probes: int | None = None,
-    output: str | None = None,
-    seed: int = 0,
     about: Mapping[str, Any] | None = None,
 ) -> Capture:
     """Run `model` once on `text` and keep the queries, keys and values of its heads.
@@ -59,62 +63,34 @@ def capture(
         their `attention_mask`) goes to the model as it is. Padding is left out of the capture.
     layers : sequence of int, optional
         Layers to keep; all by default. Memory grows with the layers kept times tokens.
-    special_tokens : bool
-        Whether tokens such as [CLS] are added to a text.
     truncate : bool
-        Whether a text beyond the model's positions is cut there; otherwise it is refused, and
-        `capture_windows` splits it.
+        Whether a text beyond the model's positions is cut there; otherwise it is refused.
     folder : path, optional
         Where layers are written as they come, so that one is held at a time; the capture returned
-        reads them there. Layers that an interrupted capture left in the folder are kept.
-    probes : int, optional
-        Backward passes whose gradients are written with the layers, so that `plan_output` can plan
-        for the model's output from the folder alone, as it would with the same probes and seed.
-    output : "kl" or "cosine", optional
-        What of the output they are of: its next tokens (the default of causal models), or its
-        embedding.
-    seed : int
-        Of the probes.
+        reads them there. A folder that holds the whole capture already is kept as it is.
     about : mapping, optional
         More to remember of where the text comes from, in `Capture.source`.
     """
-    encoded = encode(model, text, special_tokens=special_tokens, truncate=truncate)
+    encoded = encode(model, text, truncate=truncate)
     encoded.source.update(about or {})
-    if probes is not None:
-        if folder is None or layers is not None:
-            raise BadInput(
-                "Gradients are kept in files and of every layer: give probes with a folder, and "
-                "without layers."
-            )
-        write_probed(model, encoded, local_path(folder), probes, output, seed)
-        return open_capture(folder)
-    if folder is None:
-        return _run(model, encoded, layers)
     network, _ = unwrap(model)
     depth = int(network.config.num_hidden_layers)
-    wanted = chosen_layers(depth, layers)
-    files = LayersAsFiles(folder, encoded, depth, wanted)
-    with suppress(WholeAlready):
-        run_layers(model, encoded, wanted, files.add)
+    chosen = range(depth) if layers is None else layers
+    numbers = [checks.count(number, "layers", smallest=-depth) for number in chosen]
+    if not numbers or max(numbers) >= depth:
+        raise BadInput(f"layers must name some of 0 to {depth - 1}, got {list(chosen)}.")
+    wanted = sorted({number % depth for number in numbers})
+    if folder is None:
+        kept: dict[int, CapturedLayer] = {}
+        run_layers(model, encoded, wanted, lambda i, layer: kept.update({i: layer.copied()}))
+        heads = len(next(iter(kept.values())).q)
+        tokens, places, special = encoded.tokens, encoded.positions, encoded.special
+        return Capture(kept, tokens, places, special, depth, heads, encoded.source)
+    writer = CaptureWriter(folder, encoded, depth, wanted)
+    with suppress(AlreadyWritten):
+        run_layers(model, encoded, wanted, writer.add)
+        writer.finish()
     return open_capture(folder)
-
-
-def capture_windows(
-    model: Any,
-    text: str,
-    *,
-    width: int | None = None,
-    overlap: int = 0,
-    layers: Sequence[int] | None = None,
-    special_tokens: bool = True,
-) -> list[Capture]:
-    """Capture a text of any length, split into windows; each knows its place in the document.
-
-    `width` is the number of tokens in a window, special ones included (the model's positions by
-    default), and `overlap` how many a window shares with the one before it.
-    """
-    windows = encode_windows(model, text, width, overlap, special_tokens)
-    return [_run(model, window, layers) for window in windows]
 
 
 def open_capture(folder: str | Path) -> Capture:
@@ -124,29 +100,106 @@ def open_capture(folder: str | Path) -> Capture:
     first. The folder may be anywhere that fsspec reads, as "s3://bucket/folder": its files are
     copied to this machine's cache when they are first needed.
     """
-    place = folder_at(folder)
-    found = Manifest.read(place.manifest())
-    if found.missing:
-        raise BadInput(
-            f"{folder} has {len(found.layers)} of {len(found.wanted)} layers: its capture was "
-            "interrupted; run the same command again, which goes on where it was."
-        )
+    found = Manifest.read(capture_file(folder, MANIFEST))
     special = torch.zeros(len(found.tokens), dtype=torch.bool)
     special[list(found.special)] = True
     text = found.tokens, torch.tensor(found.positions), special
-    layers, shape = StoredLayers(place, found), (found.depth, found.heads)
+    layers, shape = StoredLayers(folder, found), (found.depth, found.heads)
     return Capture(layers, *text, *shape, found.source, found.probes)
 
 
-def _run(model: Any, encoded: Encoded, layers: Sequence[int] | None) -> Capture:
-    network, _ = unwrap(model)
-    depth = int(network.config.num_hidden_layers)
-    kept: dict[int, CapturedLayer] = {}
+def from_arrays(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = True,
+    window: int | None = None,
+    scale: float | None = None,
+    tokens: Sequence[str] | None = None,
+) -> Capture:
+    """Make a capture of your own tensors: what `capture` gives, without a model or transformers.
 
-    def keep(number: int, layer: CapturedLayer) -> None:
-        kept[number] = layer.copied()
+    Parameters
+    ----------
+    q, k, v : arrays
+        Of numpy, torch, or any library whose arrays have `__array__` or `__dlpack__` (JAX, MLX,
+        CuPy): (N, d) for one head, (H, N, d) for a layer, (L, H, N, d) for a model. Keys and
+        values may have fewer heads than queries, which then share them in groups; values may have
+        a width of their own. Queries and keys as they are multiplied, after any rotation.
+    causal : bool
+        Whether a query sees only keys up to its own place.
+    window : int, optional
+        Whether it sees only keys less than so many places away.
+    scale : float, optional
+        Factor of <q, k>; 1 / sqrt(d) by default.
+    tokens : sequence of str, optional
+        Names of the N tokens.
+    """
+    given = {name: _tensor(value, name) for name, value in {"q": q, "k": k, "v": v}.items()}
+    _check_shapes(given)
+    wide = [tensor[(None,) * (4 - tensor.dim())] for tensor in given.values()]
+    kind = torch.promote_types(torch.promote_types(*(t.dtype for t in wide[:2])), wide[2].dtype)
+    wide = [tensor.to(kind) for tensor in wide]
+    depth, heads, length, size = wide[0].shape
+    factor = size**-0.5 if scale is None else checks.positive(scale, "scale")
+    names = tuple(map(str, range(length) if tokens is None else tokens))
+    if len(names) != length:
+        raise BadInput(f"There are {len(names)} names for {length} tokens; give one for each.")
+    places = torch.arange(length)
+    mask = Mask(places, bool(causal), None if window is None else checks.count(window, "window"))
+    layers = {
+        number: CapturedLayer(q, k, v, mask, float(factor))
+        for number, (q, k, v) in enumerate(zip(*wide, strict=True))
+    }
+    # The hash of all numbers, where a model has that of its weights.
+    weights = hashlib.sha256(str([(tensor.dtype, tuple(tensor.shape)) for tensor in wide]).encode())
+    for tensor in wide:
+        weights.update(tensor.contiguous().view(torch.uint8).numpy().data)
+    source = {"model": "own tensors", "weights": weights.hexdigest(), "licence": "your own"}
+    return Capture(layers, names, places, places < 0, depth, heads, source | {"notes": []})
 
-    run_layers(model, encoded, chosen_layers(depth, layers), keep)
-    heads = len(next(iter(kept.values())).q)
-    text = encoded.tokens, encoded.positions, encoded.special
-    return Capture(kept, *text, depth, heads, encoded.source)
+
+def _tensor(value: Any, name: str) -> Tensor:
+    refused = BadInput(f"{name} must be an array of real numbers, {SHAPES}; got {type(value)}.")
+    if not isinstance(value, Tensor):
+        try:
+            array = np.asarray(value)
+            if array.dtype.kind in "iuf" and array.dtype.itemsize <= 8:
+                value = torch.from_numpy(np.array(array, order="C"))
+            else:  # such as bfloat16, which numpy does not have
+                value = torch.from_dlpack(value)
+        except Exception:  # another library's array may fail in any way
+            raise refused from None
+    tensor = value.detach().cpu()
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise refused
+    kinds = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+    return tensor if tensor.dtype in kinds else tensor.double()
+
+
+def _check_shapes(given: dict[str, Tensor]) -> None:
+    """Raise unless q, k and v have shapes of one head, layer or model, and finite entries."""
+    listed = ", ".join(f"{name} {tuple(tensor.shape)}" for name, tensor in given.items())
+    q, k, v = shapes = [
+        (1,) * (4 - tensor.dim()) + tuple(tensor.shape) for tensor in given.values()
+    ]
+    axes = {tensor.dim() for tensor in given.values()}
+    wrong = {
+        f"must all be {SHAPES}": len(axes) > 1 or not axes <= {2, 3, 4},
+        "must not be empty": any(0 in shape for shape in shapes),
+        "must be of the same N tokens": len({shape[2] for shape in shapes}) > 1,
+        "must have queries and keys of the same width d": q[3] != k[3],
+        "must have as many heads of k as of v, one for each group of q's": (
+            k[1] != v[1] or q[1] % max(1, k[1]) > 0
+        ),
+        "must have the same number of layers": len({shape[0] for shape in shapes}) > 1,
+    }
+    for expected, failed in wrong.items():
+        if failed:
+            raise BadInput(f"q, k and v {expected}; they are {listed}.")
+    if q[2] < 2:
+        raise BadInput("There is one token; attention over it has nothing to sample, give more.")
+    for name, tensor in given.items():
+        if not torch.isfinite(tensor).all():
+            raise BadInput(f"{name} contains NaN or infinite numbers; remove them first.")

@@ -1,1 +1,1 @@
-"""Figures and pages from results; it knows neither runs nor experiments."""
+"""Figures and pages of results."""

@@ -1,4 +1,4 @@
-"""How is a figure drawn? From its description: PNG and PDF for papers, HTML for the screen."""
+"""Figures drawn from their description: PNG and PDF by matplotlib, HTML by Plotly."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def draw(spec: FigureSpec, folder: Path, name: str) -> list[Path]:
 
 def _colours(spec: FigureSpec) -> dict[Any, str]:
     shade = mpl.colormaps["viridis"]
-    found = {
+    colours = {
         group: PALETTE[at] if isinstance(at, int) else mpl.colors.to_hex(shade(0.93 * at))
         for group, at in spec.colours.items()
     }
-    return found | {REFERENCE: GREY}
+    return colours | {REFERENCE: GREY}
 
 
 def _static(spec: FigureSpec) -> Figure:
@@ -98,15 +98,15 @@ def _static(spec: FigureSpec) -> Figure:
 
 @dataclass(frozen=True)
 class Legend:
-    """One for all panels of a figure: in a place that is free, or below them."""
+    """Legend of all panels of a figure: in a free place of the grid, or below the panels."""
 
     labels: Mapping[str, str]
-    """What is said of each series' label: the label, after its panel's title for them."""
+    """Text of each label: with the title of its panel's legend before it."""
     columns: int
 
     @classmethod
     def of(cls, spec: FigureSpec, width: float) -> Legend | None:
-        """The legend of a figure this wide; None for a panel that has room for its own."""
+        """Legend of a figure of this width; None for a panel with room for its own."""
         labels = {
             one.label: f"{panel.legend_title or ''} {one.label}".strip()
             for panel in spec.panels
@@ -120,11 +120,11 @@ class Legend:
 
     @property
     def height(self) -> float:
-        """Inches that it needs below the panels."""
+        """Height below the panels, in inches."""
         return 0.15 * -(-len(self.labels) // self.columns) + 0.05
 
     def draw(self, figure: Figure, place: Any, columns: int) -> None:
-        """Draw it in this place of a figure whose panels are drawn."""
+        """Draw the legend in a place of a figure whose panels are drawn."""
         handles: dict[str, Any] = {}
         for axis in figure.axes:
             handles = dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)) | handles

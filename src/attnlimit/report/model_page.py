@@ -1,14 +1,18 @@
-"""What does a person see of a model? Its answer first, what less would cost, and what to do."""
+"""Page of a plan: its result, other targets, other samplers, and the share of each head."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from attnlimit.report.heads_part import heads_data, heads_section
-from attnlimit.report.output_part import output_cards, output_data, output_section
+import pandas as pd
+
+from attnlimit.planning.comparison import Comparison
+from attnlimit.planning.plan import Plan
 from attnlimit.report.page import (
+    asset,
     cards_html,
     command_html,
     docs_link,
@@ -16,129 +20,252 @@ from attnlimit.report.page import (
     escape,
     fill,
     provenance,
+    scrolled,
+    table,
 )
-from attnlimit.survey import Question, Survey
-from attnlimit.survey.answer import DOUBT
+from attnlimit.result import format_pm
+from attnlimit.samplers.spec import sampler_spec
 
-SPEND = """import attnlimit as al
+USE = """import attnlimit as al
 
 model = al.models.load({model!r})
-with al.models.spend(model, al.models.OutputPlan.read("plan.json")):
+with al.models.sampled_attention(model, al.Plan.read("plan.json")):
     ...  # the model reads only those keys in here"""
 
+LABELS = {"kl": "KL divergence of the next token", "cosine_loss": "1 − cosine of the embedding"}
+SCHEMES = {
+    "threshold": "threshold: heavy keys + a sample of the rest",
+    "top-k + sample": "top-k + a plain sample of the rest",
+    "top-p": "top-p: heaviest keys up to a share of the weight",
+    "top-k": "top-k: the best keys alone",
+    "sinks + recent": "first 4 keys + the nearest",
+    "bound": "first-order bound of independent sampling",
+}
+"""Samplers of the curves, by their name in the table, as the legend shows them."""
 
-def model_page(record: dict[str, Any], survey: Survey, beside: Path) -> str:
-    """Return the page of a model, to be written in the folder `beside`."""
-    asked = survey.question
-    title = asked.text.removeprefix("wikipedia:")
-    said = survey.says()
-    sentence = f"{asked.model}: every head by itself"
-    output, cards, doubt = "", "", ""
-    if survey.has_output:
-        answer = survey.answer
-        sentence = answer.headline()
-        said = [f"{answer.meaning()} {answer.rule()}"]
-        said += [f"{answer.prediction()} {answer.measurement()} {survey.rival()}"]
-        doubt = "" if answer.trusted else f"<p class='warning'>{escape(DOUBT)}</p>"
-        output, cards = output_section(survey), cards_html(output_cards(answer))
+
+@dataclass(frozen=True)
+class PageSource:
+    """Origin of a plan's model and texts."""
+
+    options: str  # of the command line that made the plan
+    text: str  # that is shown
+    others: tuple[str, ...]  # texts planned on besides
+    text_source: str
+    text_licence: str
+    weights_licence: str
+    notes: tuple[str, ...] = ()
+
+
+def model_page(record: dict[str, Any], result: Comparison, source: PageSource, beside: Path) -> str:
+    """Return the page of a plan, to be written in the folder `beside`."""
+    plan, title = result.plan, source.text.removeprefix("wikipedia:")
+    paragraphs = [
+        f"{result.meaning()} {result.rule()}",
+        f"{result.prediction()} {result.measurement()} {result.rival()}",
+    ]
+    doubt = (
+        "" if plan.trusted else f"<p class='warning'>{escape(f'Not trusted: {plan.doubt}.')}</p>"
+    )
+    layers, heads = plan.keys.shape
+    count = len(plan.tokens)
     body = fill(
         "model.html",
         eyebrow=escape(
-            f"attnlimit · {asked.model} on {title} · {asked.tokens} tokens · "
-            f"{len(asked.layers)} layers × {asked.heads} heads"
-            f" · planned on {_passages(asked)}"
+            f"attnlimit · {plan.model} on {title} · {max(plan.tokens)} tokens · "
+            f"{layers} layers × {heads} heads · planned on "
+            f"{count} passage{'' if count == 1 else 's'}"
         ),
-        sentence=escape(sentence),
-        answer="".join(f"<p>{escape(one)}</p>" for one in said) + doubt,
-        cards=cards,
-        output=output,
-        map_title="Where the error comes from" if survey.has_output else "Every head",
-        map_says=escape(_map_says(survey)),
-        commands="".join(command_html(*one) for one in _commands(survey)),
-        heads=heads_section(survey, beside) if survey.has_heads else "",
+        sentence=escape(result.headline()),
+        answer="".join(f"<p>{escape(text)}</p>" for text in paragraphs) + doubt,
+        cards=cards_html(_cards(result)),
+        output=_output_section(result),
+        generated=_generated(result),
+        commands="".join(command_html(*command) for command in _commands(result, source)),
         link_threshold=docs_link("theory/threshold.md", "Threshold sampling", beside),
         link_output=docs_link("theory/output.md", "From heads to the output", beside),
         link_plan=docs_link("plan.md", "Planning", beside),
         provenance=provenance(record),
-        footer=escape(_footer(asked)),
+        footer=escape(_footer(plan, source)),
     )
     data = {
-        "context": asked.tokens,
-        "layers": asked.layers,
-        "heads": asked.heads,
-        "output": output_data(survey) if survey.has_output else None,
-        "single": heads_data(survey) if survey.has_heads else None,
-        "command": _plan_command(asked),
+        "layers": list(range(layers)),
+        "heads": heads,
+        "output": _output_data(result),
+        "command": f"attnlimit plan {source.options} --out plan.json",
     }
-    name = f"{asked.model} on {title}: how few keys are enough"
-    return document(name, body, data, ["output.js", "model.js"])
+    name = f"{plan.model} on {title}: how few keys are enough"
+    return document(name, body, data, [asset("output.js"), asset("model.js")])
 
 
-def _passages(asked: Question) -> str:
-    count = len(asked.passages)
-    return f"{count} passages" if count > 1 else "1 passage"
+def _cards(result: Comparison) -> list[tuple[str, str]]:
+    """Main numbers, each with its meaning."""
+    plan, run = result.plan, result.evaluation
+    share = plan.mean_keys / plan.mean_visible
+    label = _label(plan)
+    cards = [
+        (f"{100 * share:.0f} %", f"of the keys are read: {plan.mean_keys:.0f} by a query"),
+        (format_pm(plan.predicted, plan.stderr), f"predicted ({label})"),
+        (f"{plan.next_text:.2g}", "bound for nine of ten other passages"),
+    ]
+    if run is not None:
+        where = "a passage not planned on" if result.unseen else "the passage planned on"
+        value = format_pm(*run.distance(plan.target.measure))
+        cards.insert(2, (value, f"measured on {where}"))
+        moved = f"{run.mean_bytes / 1e6:.3g} MB"
+        cards.append((moved, f"moved for a token instead of {run.dense_bytes / 1e6:.3g} MB"))
+        if run.top1 is not None:
+            agreed = "of the positions keep the same most likely token, measured"
+            cards.append((f"{100 * run.top1:.1f} %", agreed))
+    return cards
 
 
-def _map_says(survey: Survey) -> str:
-    about = (
-        "The share of each head in the predicted error of the output, at the target chosen above: "
-        "bright heads are where reading more would help most. "
-        if survey.has_output
-        else ""
+def _label(plan: Plan) -> str:
+    return LABELS.get(plan.target.measure, plan.target.label)
+
+
+def _output_section(result: Comparison) -> str:
+    """Slider over targets, and curves of samplers."""
+    plan = result.plan
+    label = {"kl": "KL allowed, in nats", "cosine_loss": "1 − cosine allowed"}
+    slider = label.get(plan.target.measure, f"{plan.target.label} allowed")
+    return fill(
+        "output.html",
+        slider_label=escape(slider),
+        last=str(len(result.alternatives) - 1),
+        chosen=str(_chosen(result)),
+        curve_says=escape(_curve_text(result)),
+        curve_table=scrolled(table(_numbers(result.curves)), "Output error by sampler"),
     )
-    point = "Point at a cell for its numbers"
-    if not survey.has_heads:
-        return f"{about}{point}; the arrow keys move."
+
+
+def _curve_text(result: Comparison) -> str:
+    plan, run = result.plan, result.evaluation
+    axes = f"{_label(plan)} against the keys that a query reads; lower and further left is better"
+    marks = "The dashed line is the target above, the star its plan."
+    if run is None:
+        return f"{axes}. The line is predicted from the capture's backward passes. {marks}"
+    where = "a passage that was not planned on" if result.unseen else "the passage planned on"
     return (
-        f"{about}{point}; click it, or move with the arrow keys and press Enter, for its details."
+        f"{axes}, on {where}. Lines are predicted from {plan.probes} backward passes; points are "
+        f"measured by running the model, with bars of one standard error over {run.repeats} runs. "
+        f"{marks}"
     )
 
 
-def _plan_command(asked: Question) -> str:
-    return f"attnlimit plan {_options(asked)} --budget plan.json"
+def _output_data(result: Comparison) -> dict[str, Any]:
+    """Data of the slider, the curves and the map."""
+    return {
+        "measure": result.plan.target.measure,
+        "word": _label(result.plan),
+        "unit": result.plan.target.unit,
+        "model": result.model,
+        "chosen": _chosen(result),
+        "levels": [_level(plan) for plan in result.alternatives],
+        "schemes": _schemes(result),
+    }
 
 
-def _options(asked: Question) -> str:
-    if asked.stored is not None:
-        return f"--capture {' '.join(map(quote, asked.stored.paths))}"
-    texts = dict.fromkeys(one.text for one in asked.passages)
-    named = " ".join(f"--text {quote(text)}" for text in texts)
-    parts = 1 + max(one.part for one in asked.passages)
-    return f"--model {quote(asked.model)} {named} --tokens {asked.tokens} --parts {parts}"
+def _level(plan: Plan) -> dict[str, Any]:
+    kinds = {None if s is None else sampler_spec(s) for row in plan.heads for s in row}
+    allowed = float(plan.target.distance)
+    return {
+        "target": allowed,
+        "option": f"--{plan.target.name} {plan.target.to_value(allowed):.8g}",
+        "keys": plan.mean_keys,
+        "visible": plan.mean_visible,
+        "predicted": plan.predicted,
+        "stderr": plan.stderr,
+        "trusted": plan.trusted,
+        "next": plan.next_text,
+        "sampler": (kinds.pop() or "all keys") if len(kinds) == 1 else None,
+        "headKeys": plan.keys.ravel().tolist(),
+        "headShares": (plan.contributions / (plan.predicted or 1.0)).ravel().tolist(),
+    }
 
 
-def _commands(survey: Survey) -> list[tuple[str, str]]:
-    asked = survey.question
-    model = quote(asked.model)
-    goal = asked.goal
-    kept = {"kl": f"--kl {goal.allowed:g}", "cosine": f"--cosine {1 - goal.allowed:.6g}"}
-    output = [
+def _chosen(result: Comparison) -> int:
+    """Place of the plan among the alternatives."""
+    allowed = result.plan.target.distance
+    return sum(float(plan.target.distance) < allowed for plan in result.alternatives)
+
+
+def _schemes(result: Comparison) -> list[dict[str, Any]]:
+    curves = result.curves
+    if result.evaluation is None:  # a capture: the curve is that of its plans
+        plans = [(one.mean_keys, one.predicted, one.stderr) for one in result.alternatives]
+        curves = pd.DataFrame(plans, columns=["keys", "error", "stderr"])
+        curves = curves.assign(law="predicted", scheme="threshold", sampler=None)
+    curves = curves[curves.error > 0].sort_values("keys")
+
+    def points(name: str, law: str) -> dict[str, Any]:
+        part = curves[(curves.scheme == name) & (curves.law == law)]
+        columns = {"x": "keys", "y": "error", "e": "stderr", "sampler": "sampler"}
+        return {key: part[column].tolist() for key, column in columns.items()}
+
+    return [
+        {"name": name, "label": label}
+        | {law: points(name, law) for law in ("predicted", "measured")}
+        for name, label in SCHEMES.items()
+    ]
+
+
+def _numbers(curves: pd.DataFrame) -> pd.DataFrame:
+    """One row for each sampler, predicted beside measured where both are known."""
+    place = ["scheme", "sampler"]
+    keep = [*place, "keys", "error", "stderr"]
+    predicted, measured = (
+        curves[(curves.law == law) & curves.sampler.notna()][keep]
+        for law in ("predicted", "measured")
+    )
+    both = predicted.merge(measured, on=place, how="outer", suffixes=("", " measured"))
+    both["keys"] = both["keys"].fillna(both["keys measured"])
+    names = {"error": "predicted", "stderr": "± probes", "error measured": "measured"}
+    names |= {"stderr measured": "± runs", "keys": "keys read"}
+    shown = both.drop(columns="keys measured").rename(columns=names)
+    order = [*place, "keys read", "predicted", "± probes", "measured", "± runs"]
+    return shown.sort_values(["scheme", "keys read"])[order]
+
+
+def _generated(result: Comparison) -> str:
+    """Texts that the model writes with all keys and with the plan's."""
+    if not result.generated:
+        return ""
+    parts = "".join(
+        f"<figure><figcaption>{escape(name)}</figcaption><blockquote>{escape(text)}</blockquote>"
+        "</figure>"
+        for name, text in result.generated.items()
+    )
+    return (
+        '<section aria-labelledby="text-title"><h2 id="text-title">The text it writes</h2>'
+        f'<div class="texts">{parts}</div></section>'
+    )
+
+
+def _commands(result: Comparison, source: PageSource) -> list[tuple[str, str]]:
+    plan = result.plan
+    allowed = float(plan.target.distance)
+    option = f"--{plan.target.name} {plan.target.to_value(allowed):.8g}"
+    model = quote(plan.model)
+    return [
         (
-            f"{_plan_command(asked)} {kept[goal.output]}",
+            f"attnlimit plan {source.options} {option} --out plan.json",
             "Write this plan to a file (the slider above has the command of any other target):",
         ),
         (
-            f"attnlimit try --model {model} --text YOUR_TEXT.txt --tokens {asked.tokens} "
+            f"attnlimit evaluate --model {model} --text YOUR_TEXT.txt --tokens {max(plan.tokens)} "
             "--plan plan.json",
             "Run it on a text of your own, predicted beside measured:",
         ),
-        (SPEND.format(model=asked.model), "Use it in your own program, in Python:"),
+        (USE.format(model=plan.model), "Use it in your own program, in Python:"),
     ]
-    promise = f"--epsilon {asked.terms.epsilon:g} --delta {asked.terms.delta:g}"
-    heads = (
-        f"attnlimit measure {_options(asked)} {promise} --seed {asked.seed}",
-        "Look at every head by itself, and get this page again:",
-    )
-    return [*(output if survey.has_output else []), heads]
 
 
-def _footer(asked: Question) -> str:
-    shown = asked.passages[0]
-    names = dict.fromkeys(one.text for one in asked.passages)
-    more = [name.removeprefix("wikipedia:") for name in names if name != asked.text]
+def _footer(plan: Plan, source: PageSource) -> str:
+    more = [name.removeprefix("wikipedia:") for name in source.others]
     others = f"; planned also on {', '.join(more)}" if more else ""
     return (
-        f"Weights: {asked.model} ({asked.weights_licence}), sha256 "
-        f"{asked.weights[:16]}…{''.join('; ' + note for note in asked.notes)}. "
-        f"Text: {shown.source} ({shown.licence}){others}."
+        f"Weights: {plan.model} ({source.weights_licence}), sha256 "
+        f"{plan.weights[:16]}…{''.join('; ' + note for note in source.notes)}. "
+        f"Text: {source.text_source} ({source.text_licence}){others}."
     )

@@ -1,4 +1,4 @@
-"""How is a page put together? One HTML file that needs no network, with every text escaped."""
+"""HTML pages: one file that needs no network, with every text escaped."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from plotly.offline import get_plotlyjs
 
 import attnlimit
 from attnlimit.files import write_atomically
-from attnlimit.plain import cell, plain
+from attnlimit.result import cell, plain
 
 DIGITS = 5
-"""More cannot be seen on a page."""
+"""Significant digits of embedded data."""
 
 # Nothing may be fetched: a page that tries is stopped by the browser.
 POLICY = (
@@ -50,7 +50,7 @@ def fill(template: str, **parts: str) -> str:
 
 
 def document(title: str, body: str, data: Any = None, scripts: Sequence[str] = ()) -> str:
-    """Return the whole page; with scripts that draw `data`, Plotly is embedded once."""
+    """Return the whole page; with code of scripts that draw `data`, Plotly is embedded once."""
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{escape(POLICY)}">\n'
@@ -63,10 +63,10 @@ def document(title: str, body: str, data: Any = None, scripts: Sequence[str] = (
 
 def _drawing(data: Any, scripts: Sequence[str]) -> str:
     library = get_plotlyjs().replace("</script", "<\\/script")
-    code = "\n".join(f"<script>{asset(script)}</script>" for script in ("theme.js", *scripts))
+    code = "\n".join(f"<script>{script}</script>" for script in (asset("theme.js"), *scripts))
     return (
-        "<noscript><p class='warning'>The map and the curves of this page need "
-        "JavaScript; nothing is fetched from any network.</p></noscript>\n"
+        "<noscript><p class='warning'>The figures of this page need JavaScript; nothing is "
+        "fetched from any network.</p></noscript>\n"
         f'<script type="application/json" id="data">{embedded(data)}</script>\n'
         f'{code}\n<script id="plotly">{library}</script>\n'
         f"<script>{asset('ready.js')}</script>\n"
@@ -74,7 +74,7 @@ def _drawing(data: Any, scripts: Sequence[str]) -> str:
 
 
 def table(frame: pd.DataFrame) -> str:
-    """A table; words left, numbers right."""
+    """A table with text on the left and numbers on the right of their columns."""
     looks = [
         "" if pd.api.types.is_numeric_dtype(frame[column]) else " class=word"
         for column in frame.columns
@@ -90,7 +90,7 @@ def table(frame: pd.DataFrame) -> str:
 
 
 def cards_html(cards: Iterable[tuple[str, str]]) -> str:
-    """Numbers that stand out, each with what it is."""
+    """Cards of a number and its meaning."""
     return "".join(
         f"<li><strong>{escape(number)}</strong><span>{escape(meaning)}</span></li>"
         for number, meaning in cards
@@ -98,7 +98,7 @@ def cards_html(cards: Iterable[tuple[str, str]]) -> str:
 
 
 def command_html(command: str, meaning: str) -> str:
-    """A command that can be copied, and what it does."""
+    """A command with a button that copies it, and its meaning."""
     return (
         f'<li><p>{escape(meaning)}</p><div class="command"><code>{escape(command)}</code>'
         "</div></li>"
@@ -106,7 +106,7 @@ def command_html(command: str, meaning: str) -> str:
 
 
 def scrolled(content: str, label: str) -> str:
-    """Let wide content scroll by itself, by keyboard too; it must be HTML already."""
+    """Let wide content, which must be HTML already, scroll by itself, by keyboard too."""
     region = f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(label)}">'
     return f"{region}{content}</div>"
 
@@ -121,7 +121,7 @@ def docs_link(name: str, label: str, beside: Path) -> str:
 
 
 def provenance(record: dict[str, Any]) -> str:
-    """Say which versions, seed and key a run has."""
+    """Key, versions and seed of a run."""
     libraries = record.get("versions", {}).items()
     versions = ", ".join(f"{name} {version}" for name, version in libraries if name != "attnlimit")
     seed = record["config"].get("seed", 0)

@@ -1,4 +1,4 @@
-"""How influential is each token of a text? A page of the text, shaded, and what keeping n costs."""
+"""Pages that shade a text by the influence of each token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Is the output asymptotically normal? Quantiles and distance to the normal, across horizon 1."""
+"""Central limit: quantiles of the output and its distance to the normal, across horizon 1."""
 
 from __future__ import annotations
 
@@ -7,16 +7,24 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from attnlimit.checks import Array
-from attnlimit.montecarlo.independent import line_errors
+from attnlimit.intervals import excess_kurtosis
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import COMPARED, agreement, comparable, said, with_z
-from attnlimit.reproduce.estimates import with_stderr
-from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
+from attnlimit.reproduce.compare import (
+    COMPARED,
+    agreement,
+    comparable,
+    groups,
+    where,
+    with_stderr,
+    with_uncertainty,
+    with_z,
+)
+from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import LINEAR, panel, points
-from attnlimit.reproduce.rows import groups, where
-from attnlimit.theory.pairs.finite.line import integrated_variance
+from attnlimit.simulate.independent import line_errors
+from attnlimit.theory.two_query.population import integrated_variance
 
-LEVELS = 99
+LEVELS = np.arange(1, 100) / 100
 
 
 class CentralLimit(DrawnExperiment):
@@ -24,14 +32,16 @@ class CentralLimit(DrawnExperiment):
 
     name = "clt"
     title = "Central limit: normality of the mean output against n, on both sides of the horizon 1"
-
-    def config(self, paper: bool) -> Config:
-        return {
-            "horizons": [0.3, 0.6, 0.9, 1.2, 2.0],
-            "n": grid(30, 100_000, 6) if paper else grid(30, 10_000, 5),
-            "replicates": 20000 if paper else 5000,
-            "block": 500,
-        }
+    paper = TSC
+    part = "theorem: rate of the moments"
+    minutes = 1
+    settings = {
+        "horizons": [0.3, 0.6, 0.9, 1.2, 2.0],
+        "n": grid(30, 10_000, 5),
+        "replicates": 5000,
+        "block": 500,
+    }
+    paper_settings = {"n": grid(30, 100_000, 6), "replicates": 20000}
 
     def shards(self, config: Config) -> list[Shard]:
         return self.drawn(config, [{"horizons": config["horizons"]}])
@@ -49,21 +59,15 @@ class CentralLimit(DrawnExperiment):
         )
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-        """Quantiles of sqrt(n) times the error, and what they say of the law."""
+        """Quantiles and moments of sqrt(n) times the error, and their law."""
         parts = []
         rng = np.random.default_rng(config["seed"])
-        levels = np.arange(1, LEVELS + 1) / (LEVELS + 1)
         counts = np.array(sorted(config["n"]))
-        law = {
-            (H, n): float(np.sqrt(n * variance))
-            for H in config["horizons"]
-            for n, variance in zip(counts.tolist(), integrated_variance(H, counts), strict=True)
-        }
+        law = {H: np.sqrt(counts * integrated_variance(H, counts)) for H in config["horizons"]}
         for (H, n), part in groups(rows.sort_values(["horizon", "n"]), "horizon", "n"):
             values = part["error"].to_numpy() * np.sqrt(n)
             distance, distance_stderr = with_stderr(distance_to_normal, values, rng)
-            fourth = ((values - values.mean()) ** 4).mean() / values.var() ** 2 - 3
-            deviation = values.std(ddof=1)
+            fourth, deviation = float(excess_kurtosis(values)), values.std(ddof=1)
             columns = {
                 "horizon": H,
                 "n": n,
@@ -72,41 +76,48 @@ class CentralLimit(DrawnExperiment):
                 "excess_kurtosis": fourth,
                 "measured": deviation,
                 "stderr": deviation * np.sqrt(max(fourth + 2, 0) / (4 * len(values))),
-                "predicted": law[H, n],
+                "predicted": float(law[H][counts.searchsorted(n)]),
                 "limit_deviation": limit_deviation(H),
-                "level": levels,
-                "quantile": np.quantile(values, levels),
-                "normal_quantile": ndtri(levels),
+                "level": LEVELS,
+                "quantile": np.quantile(values, LEVELS),
+                "normal_quantile": ndtri(LEVELS),
             }
             parts.append(pd.DataFrame(columns))
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        one = with_z(_each(curves))
+        moments = with_z(_moments(curves))
         return pd.DataFrame(
             {
-                "H": one["horizon"],
-                "n": one["n"],
-                "distance to normal": said(one, "distance", "distance_stderr"),
-                "sd of √n·error": said(one),
-                "predicted sd": one["predicted"],
-                "z": one["z"],
-                "n → ∞": one["limit_deviation"],
-                "excess kurtosis": one["excess_kurtosis"],
+                "H": moments["horizon"],
+                "n": moments["n"],
+                "distance to normal": with_uncertainty(moments, "distance", "distance_stderr"),
+                "sd of √n·error": with_uncertainty(moments),
+                "predicted sd": moments["predicted"],
+                "z": moments["z"],
+                "n → ∞": moments["limit_deviation"],
+                "excess kurtosis": moments["excess_kurtosis"],
             }
+        )
+
+    def finding(self, config: Config, curves: pd.DataFrame) -> str:
+        last = _moments(curves).query("n == n.max()")
+        near, far = last.iloc[0], last.iloc[-1]
+        return (
+            f"At n = {near['n']:.0f} the standard deviation of √n times the error is "
+            f"{near['measured']:.3g} at horizon {near['horizon']:g} and {far['measured']:.3g} at "
+            f"horizon {far['horizon']:g}: past 1 it keeps growing with n."
         )
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         draws = config["replicates"]
         return [
-            agreement(_each(curves), "Standard deviation"),
+            agreement(_moments(curves), "Standard deviation"),
             f"Normal values would show a distance of {noise_floor(draws):.4f} with {draws} draws.",
-            "Past the horizon 1 there is no limiting standard deviation, and the law stays heavy.",
         ]
 
     def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
-        """One row for each horizon and n; the others are quantiles."""
-        return comparable(_each(curves)[["horizon", "n", *COMPARED]])
+        return comparable(_moments(curves)[["horizon", "n", *COMPARED]])
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         first, last = config["n"][0], config["n"][-1]
@@ -119,31 +130,30 @@ class CentralLimit(DrawnExperiment):
             shown = np.unique(largest["normal_quantile"].searchsorted(np.linspace(-2.4, 2.3, 21)))
             normal = largest["normal_quantile"].iloc[shown]
             quantiles.append(Series(normal, scaled.iloc[shown], "points", label, label))
-            one = part.groupby("n", as_index=False).first()
-            deviations.append(points(one, "n", "measured", "stderr", label))
+            one = _moments(part)
+            deviations.append(points(one, label=label))
             deviations.append(Series(one["n"], one["predicted"], "line", None, label))
             if H < 1:
                 deviations.append(Series(one["n"], one["limit_deviation"], "dotted", None, label))
             # bars side by side
-            one["n"] = one["n"] * 1.08 ** (place - len(config["horizons"]) // 2)
-            distances.append(points(one, "n", "distance", "distance_stderr", label))
+            beside = one.assign(n=one["n"] * 1.08 ** (place - len(config["horizons"]) // 2))
+            distances.append(points(beside, "n", "distance", "distance_stderr", label))
         quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal law", REFERENCE))
         floor = noise_floor(config["replicates"])
         distances.append(Series([first, last], [floor, floor], "dotted", "normal law", REFERENCE))
         title, x = f"quantiles at n = {last}, scaled by the quartiles", "normal quantile"
         spread = "√n × error: standard deviation (lines: predicted, dotted: n → ∞)"
-        sd = "standard deviation"
         panels = (
             panel(title, quantiles, "quantile of the error", x, **LINEAR, y_limits=(-4, 4)),
             panel("Kolmogorov distance to normal", distances, "distance", y_scale="linear"),
-            panel(spread, deviations, sd),
+            panel(spread, deviations, "standard deviation"),
         )
         caption = f"mean output over the law of the queries, d = 1, {config['replicates']} draws"
         return FigureSpec(self.title, panels, 3, caption)
 
 
-def _each(curves: pd.DataFrame) -> pd.DataFrame:
-    """One row for each horizon and n."""
+def _moments(curves: pd.DataFrame) -> pd.DataFrame:
+    """One row for each horizon and n; the others are quantiles."""
     return curves.drop_duplicates(["horizon", "n"], ignore_index=True)
 
 
@@ -165,7 +175,7 @@ def distance_to_normal(values: Array) -> float:
 
 
 def noise_floor(replicates: int) -> float:
-    """Kolmogorov distance that truly normal values show, on average, with fitted quartiles."""
+    """Mean Kolmogorov distance of normal values, with fitted quartiles."""
     rng = np.random.default_rng(0)
     return float(np.mean([distance_to_normal(rng.standard_normal(replicates)) for _ in range(200)]))
 

@@ -1,48 +1,88 @@
-"""What is an experiment? Work cut into shards, whose rows become curves, a table and a figure."""
+"""Experiments: their names, their base class, and running one in a run folder."""
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
 from difflib import get_close_matches
-from types import MappingProxyType
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import COMPARED, agreement, comparable, with_z
-from attnlimit.runs.experiment import Config, Shard, halve_draws
+from attnlimit.reproduce.panels import DRAWN, pair, panel
+from attnlimit.runs.folder import Config, RunFolder
+from attnlimit.runs.resume import CannotStore, Progress, resumable_map
 
+Shard = dict[str, Any]
+TSC, STC = "arXiv 2512.10656", "arXiv 2509.25153"
+EXPERIMENTS = {
+    "gaussian": "temperatures:GAUSSIAN",
+    "sphere": "temperatures:SPHERE",
+    "bert": "bert:BERT",
+    "window": "bert:WINDOW",
+    "longdoc": "longdoc:EXPERIMENT",
+    "downstream": "downstream:EXPERIMENT",
+    "tsne": "bert:TSNE",
+    "uniform": "uniform:EXPERIMENT",
+    "clt": "clt:EXPERIMENT",
+    "heavy": "heavy:EXPERIMENT",
+    "hardmax": "hardmax:EXPERIMENT",
+    "sparse-curves": "sparse_curves:CURVES",
+    "sparse-alignment": "sparse_alignment:EXPERIMENT",
+    "sparse-capacity": "sparse_capacity:EXPERIMENT",
+    "sparse-oracle": "sparse_known_signal:ORACLE",
+    "sparse-separation": "sparse_known_signal:SEPARATION",
+    "sparse-phase": "sparse_phase:EXPERIMENT",
+    "sparse-length": "sparse_curves:LENGTHS",
+}
+"""Module and instance of each experiment; its module is imported when it is loaded.
+
+A package adds its own with an entry point of the group `attnlimit.experiments`, whose name is that
+of the experiment and whose value is the path of its instance.
+"""
 SMALLEST = {"n": 1, "replicates": 2, "block": 1}
-"""What a setting whose name ends so must be at least."""
+"""Smallest value of settings whose names end so."""
 
 
 class Experiment(ABC):
-    """One table and figure of a JSON-able configuration, in a file of its own.
+    """One table and figure of a JSON-able configuration.
 
-    A file has one subclass and ends with ``EXPERIMENT = ItsClass()``. It must give `name` (what the
-    user types), `title` (one line), `config`, `shards`, `compute` and `figure`; the rest has
-    defaults. Rows that have the columns `predicted`, `measured` and `stderr` are compared by them,
-    and by `prediction_error` and `skewness` where they state those (`reproduce/compare.py`).
+    A subclass states its name and settings, and gives `shards` and `compute`; the rest has
+    defaults. Rows with the columns `predicted`, `measured` and `stderr` are compared and drawn by
+    them, and by `prediction_error` and `skewness` where they have those. The module of a subclass
+    has an instance of it, in a user's file called `EXPERIMENT`.
     """
 
     name: str
+    """Its name on the command line."""
     title: str
+    """One line for its page and its figure."""
+    paper = ""
+    part = ""
+    """Paper, and part of the paper, that it reproduces."""
+    minutes = float("nan")
+    """Duration of the default sizes, on two cores."""
+    settings: Config = {}
+    """Every setting but the seed, for about two minutes on two cores."""
+    paper_settings: Config = {}
+    """Settings that are others at the paper's sizes."""
     takes_capture = False
-    """Whether a capture's folder can stand for its model and text."""
-    schemas: Mapping[str, pa.Schema] = MappingProxyType({})
+    """Whether a capture's folder can replace its model and text."""
 
-    @abstractmethod
     def config(self, paper: bool) -> Config:
-        """Return every setting but the seed; `paper` asks for the paper's sizes.
-
-        Otherwise for about two minutes on two cores.
-        """
+        """Return the settings, at the paper's sizes if `paper`."""
+        return {**self.settings, **(self.paper_settings if paper else {})}
 
     @abstractmethod
     def shards(self, config: Config) -> Iterable[Shard]:
@@ -57,58 +97,62 @@ class Experiment(ABC):
         """Return the shard's rows, which depend on nothing else."""
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
-        """Turn the rows of all shards, their index in the column `shard`, into `curves.parquet`."""
+        """Turn the rows of all shards, with their index in `shard`, into `curves.parquet`."""
         return rows.drop(columns="shard")
 
-    def weighed(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Return curves with the errors by which they are compared; by default those they have."""
+    def with_errors(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
+        """Return curves with the errors by which they are compared; by default their own."""
         return curves
 
+    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
+        """Rows whose predictions are compared with measurements; by default all that have both."""
+        return comparable(curves)
+
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        """Return what is printed; by default every row that was measured."""
+        """Return the table that is printed; by default every measured row."""
         return with_z(curves.dropna(subset=["measured"]))
 
-    @abstractmethod
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        """Describe the picture."""
+        """Describe the figure; by default predictions and measurements against n."""
+        only = panel(self.title, pair(curves, "n", "value"), "value")
+        return FigureSpec(self.title, (only,), 1, DRAWN)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        """Sentences under the table; by default how well what was measured agrees."""
+        """Sentences under the table; by default the agreement with measurements."""
         compared = set(COMPARED) <= set(curves) and curves["measured"].notna().any()
         return [agreement(curves)] if compared else []
 
-    def compared(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame | None:
-        """Rows whose predictions are held against measurements; by default all that have both."""
-        return comparable(curves)
-
-    def split(self, shard: Shard) -> list[Shard]:
-        """Cut a shard that found too little memory; by default it cannot be cut.
-
-        The rows of the parts, one after the other, are those of the shard.
-        """
-        return []
+    def finding(self, config: Config, curves: pd.DataFrame) -> str:
+        """Return the first sentence of the page; by default the distance of predictions."""
+        both = self.compared(config, curves)
+        both = None if both is None else both[both["measured"] != 0]
+        if both is None or both.empty:
+            return f"{self.title}."
+        gap = (both["predicted"] / both["measured"] - 1).abs()
+        return (
+            f"Predictions are within {gap.median():.2g} of the measured value, relatively, at half "
+            f"of {len(both)} points, and within {gap.quantile(0.9):.2g} at nine of ten."
+        )
 
     @property
     def path(self) -> str:
-        """Where workers find it: the module, or the user's own file, that has `EXPERIMENT`."""
-        return f"{type(self).__module__}:EXPERIMENT"
+        """Where workers find the instance: its module, or the user's file, and its name there."""
+        module = type(self).__module__
+        names = vars(sys.modules[module]).items()
+        return f"{module}:{next(name for name, value in names if value is self)}"
 
     def configured(
-        self,
-        overrides: Mapping[str, Any] | None = None,
-        *,
-        paper: bool = False,
-        seed: int = 0,
+        self, overrides: Mapping[str, Any] | None = None, *, paper: bool = False, seed: int = 0
     ) -> Config:
         """Return the full configuration, with some settings replaced by others of their kind."""
         config = self.config(paper)
         for key, value in (overrides or {}).items():
             if key not in config:
                 close = get_close_matches(key, config, n=1)
-                there = (
+                hint = (
                     f"did you mean {close[0]}?" if close else f"it has {', '.join(sorted(config))}."
                 )
-                raise BadInput(f"{self.name} has no setting {key!r}; {there}")
+                raise BadInput(f"{self.name} has no setting {key!r}; {hint}")
             if not _alike(value, config[key]):
                 raise BadInput(f"{key} must be like {config[key]!r}, got {value!r}.")
         config |= dict(overrides or {})
@@ -116,7 +160,7 @@ class Experiment(ABC):
         return config | {"seed": seed}
 
     def check(self, config: Config) -> None:
-        """Refuse what cannot be computed before anything is; by default counts too small."""
+        """Refuse settings that cannot be computed; by default counts that are too small."""
         for key, value in config.items():
             smallest = SMALLEST.get(key.rpartition("_")[2])
             for one in value if isinstance(value, list) else [value]:
@@ -125,29 +169,18 @@ class Experiment(ABC):
 
 
 class DrawnExperiment(Experiment):
-    """An experiment whose configuration has `replicates` draws, in blocks of `block`.
-
-    Its `compute` takes random numbers only from ``seed.spawn(shard["draws"])``, a child a draw, so
-    that a shard can be cut without changing a bit.
-    """
+    """An experiment whose configuration has `replicates` draws, in blocks of `block`."""
 
     def blocks(self, config: Config) -> list[Shard]:
         """Return the draws and the stream of every block; work of one stream shares its draws."""
-        block = config["block"]
-        starts = range(0, config["replicates"], block)
-        return [
-            {"draws": min(block, config["replicates"] - start), "stream": index}
-            for index, start in enumerate(starts)
-        ]
+        draws, block = config["replicates"], config["block"]
+        starts = range(0, draws, block)
+        return [{"draws": min(block, draws - at), "stream": k} for k, at in enumerate(starts)]
 
     def drawn(self, config: Config, cases: Iterable[Shard]) -> list[Shard]:
         """Return a shard for every case and block, at all n."""
         blocks = self.blocks(config)
         return [{**case, "n": config["n"], **block} for case in cases for block in blocks]
-
-    def split(self, shard: Shard) -> list[Shard]:
-        """Cut the draws in two; the second half begins at draw `first` of the same seed."""
-        return halve_draws(shard)
 
 
 def grid(low: int, high: int, count: int) -> list[int]:
@@ -156,11 +189,108 @@ def grid(low: int, high: int, count: int) -> list[int]:
 
 
 def _alike(value: Any, default: Any) -> bool:
-    """Whether a value can stand where `default` does; anything may where that is nothing."""
+    """Whether a value can replace a default; any can where that is None."""
     if isinstance(default, list) and isinstance(value, list):
         return bool(value) and all(any(_alike(one, other) for other in default) for one in value)
-    return (
-        default is None
-        or type(value) is type(default)
-        or (type(value) is int and type(default) is float)
-    )
+    whole_for_real = type(value) is int and type(default) is float
+    return default is None or type(value) is type(default) or whole_for_real
+
+
+def available() -> dict[str, str]:
+    """Return the paths of the papers' experiments and of those of installed packages."""
+    own = {name: f"{__package__}.{path}" for name, path in EXPERIMENTS.items()}
+    others = entry_points(group="attnlimit.experiments")
+    return own | {entry.name: entry.value for entry in others if entry.name not in own}
+
+
+def load(name: str) -> Experiment:
+    """Return the experiment called `name`, or the one in the file of that name."""
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    paths = available()
+    if name not in paths:
+        close = get_close_matches(name, paths, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(paths)}."
+        raise BadInput(
+            f"There is no experiment {name!r}; {hint} Your own is named by the path of its .py "
+            "file."
+        )
+    experiment: Experiment = find(paths[name])
+    return experiment
+
+
+def _from_file(file: Path) -> Experiment:
+    if not file.is_file():
+        raise BadInput(f"There is no file {file}.")
+    try:
+        experiment = find(f"{file.resolve()}:EXPERIMENT")
+    except Exception as error:  # a user's file may raise anything
+        raise BadInput(f"Cannot load {file}: {type(error).__name__}: {error}.") from error
+    if not isinstance(experiment, Experiment) or experiment.name in EXPERIMENTS:
+        raise BadInput(
+            f"{file} must end with EXPERIMENT = YourClass(), a subclass of "
+            "attnlimit.reproduce.Experiment whose name is not one of ours."
+        )
+    return experiment
+
+
+def execute(
+    experiment: Experiment,
+    config: Config,
+    root: Path,
+    *,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> RunFolder:
+    """Run an experiment in a folder under `root`, computing only the shards that are missing.
+
+    Every shard draws from its own child of the configuration's seed, and shards are combined in
+    order, so the result is the same for any executor and after any interruption.
+    """
+    folder = RunFolder.prepare(root, experiment.name, config)
+    if folder.finished:
+        return folder
+    items = [
+        {"experiment": experiment.path, "shard": shard}
+        | {"seed": config["seed"], "stream": shard.get("stream", index)}
+        for index, shard in enumerate(experiment.shards(config))
+    ]
+    frames = resumable_map(compute_shard, items, folder, executor=executor, progress=progress)
+    numbered = [frame.assign(shard=index) for index, frame in enumerate(frames)]
+    table = experiment.combine(config, pd.concat(numbered, ignore_index=True))
+    try:
+        folder.write_table(table)
+    except OSError as error:
+        raise CannotStore(f"Cannot write to {folder.path}: {error.strerror}.") from None
+    return folder
+
+
+def compute_shard(item: dict[str, Any]) -> pd.DataFrame:
+    """Compute one shard of the experiment that an item names."""
+    seed = np.random.SeedSequence(item["seed"], spawn_key=(item["stream"],))
+    return find(item["experiment"]).compute(item["shard"], seed)
+
+
+def find(path: str) -> Any:
+    """Import the object at "package.module:NAME", or in a file, at "/a/file.py:NAME"."""
+    module, _, name = path.rpartition(":")
+    holder = _import_file(module) if module.endswith(".py") else import_module(module)
+    return getattr(holder, name)
+
+
+def _import_file(path: str) -> ModuleType:
+    """Import a file as a module whose name is its path; again if its text has changed."""
+    text = Path(path).read_text(encoding="utf-8")
+    module = sys.modules.get(path)
+    if module is None or module.__dict__["__text__"] != text:
+        module = ModuleType(path)
+        module.__dict__.update(__file__=path, __text__=text)
+        sys.modules[path] = module  # before it runs: dataclasses look for it
+        if (folder := str(Path(path).parent)) not in sys.path:
+            sys.path.append(folder)  # modules beside it
+        try:
+            exec(compile(text, path, "exec", dont_inherit=True), module.__dict__)
+        except BaseException:
+            sys.modules.pop(path)
+            raise
+    return module

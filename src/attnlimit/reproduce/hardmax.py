@@ -1,4 +1,4 @@
-"""The hardmax regime: how slowly does the best of n tokens approach its limit?"""
+"""Hardmax: the logarithmic rate of the best of n tokens, and the best sharpness for each n."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ import pandas as pd
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import agreement, largest_z, plus_minus
-from attnlimit.reproduce.drawn_keys import drawn_keys
-from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
+from attnlimit.reproduce.compare import agreement, groups, largest_z, where, with_uncertainty
+from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pairs, panel
-from attnlimit.reproduce.rows import groups, where
-from attnlimit.theory.sharp.hardmax import hardmax_error
-from attnlimit.theory.sharp.schedule import best_temperature, schedule_error
+from attnlimit.theory.low_temperature.hardmax import hardmax_error
+from attnlimit.theory.low_temperature.schedule import best_temperature, schedule_error
 from attnlimit.tokens import Cube, Gaussian, Sphere, Tokens
 
 SCHEDULES = {"log": "λ = c log n", "sqrt-log": "λ = c √log n"}
 NAMES = {"hardmax": "λ = ∞", "best": "best λ for each n", **SCHEDULES}
 TOKENS: dict[str, Callable[..., Tokens]] = {"gaussian": Gaussian, "sphere": Sphere, "cube": Cube}
-CASE = ("tokens", "dim", "what")
+CASE = ["tokens", "dim", "what"]
 
 
 class Hardmax(DrawnExperiment):
@@ -31,21 +29,23 @@ class Hardmax(DrawnExperiment):
 
     name = "hardmax"
     title = "Hardmax: the logarithmic rate, and the best temperature for each n"
-
-    def config(self, paper: bool) -> Config:
-        return {
-            "cases": [[name, dim] for dim in (50, 3) for name in ("gaussian", "sphere", "cube")],
-            "schedule_dim": 50,
-            "n": grid(10, 100_000, 9) if paper else grid(10, 20_000, 7),
-            "far": grid(10, 10**12, 23),
-            "replicates": 1000 if paper else 400,
-            "block": 50,
-        }
+    paper = TSC
+    part = "theorem: hardmax regime"
+    minutes = 1
+    settings = {
+        "cases": [[name, dim] for dim in (50, 3) for name in ("gaussian", "sphere", "cube")],
+        "schedule_dim": 50,
+        "n": grid(10, 20_000, 7),
+        "far": grid(10, 10**12, 23),
+        "replicates": 400,
+        "block": 50,
+    }
+    paper_settings = {"n": grid(10, 100_000, 9), "replicates": 1000}
 
     def shards(self, config: Config) -> list[Shard]:
-        kinds = [("hardmax", case) for case in config["cases"]]
-        kinds.append(("schedule", ["sphere", config["schedule_dim"]]))
-        return self.drawn(config, ({"kind": kind, "case": case} for kind, case in kinds))
+        kinds = [{"kind": "hardmax", "case": case} for case in config["cases"]]
+        kinds.append({"kind": "schedule", "case": ["sphere", config["schedule_dim"]]})
+        return self.drawn(config, kinds)
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Squared errors of every draw at every n and sharpness."""
@@ -60,11 +60,13 @@ class Hardmax(DrawnExperiment):
         law = hardmax_error(head, tokens, query, n)
         rows = []
         for child in seed.spawn(shard["draws"]):
-            keys = drawn_keys(tokens, query, int(n[-1]), np.random.default_rng(child))
+            keys = tokens.sample(int(n[-1]), np.random.default_rng(child))
+            scores = keys @ query
             for name, factors in sharpness.items():
                 for k, size in enumerate(n):
-                    square = keys.square(factors[k], int(size), law.scale[k], law.target[0])
-                    rows.append((name, int(size), square))
+                    output = _output(factors[k], scores[:size], keys[:size])
+                    miss = output / law.scale[k] - law.target[0]
+                    rows.append((name, int(size), float(miss @ miss)))
         frame = pd.DataFrame(rows, columns=["what", "n", "square"])
         return frame.assign(tokens=shard["case"][0], dim=shard["case"][1])
 
@@ -83,8 +85,8 @@ class Hardmax(DrawnExperiment):
             far = schedule_error(*_problem(*case), n, kind=kind, constant=near.constant)
             laws[*case, kind] = far.mse, far.lam
         exact = [
-            pd.DataFrame(
-                {"n": n, "lam": lam, "predicted": np.sqrt(mse)} | dict(zip(CASE, key, strict=True))
+            pd.DataFrame({"n": n, "lam": lam, "predicted": np.sqrt(mse)}).assign(
+                **dict(zip(CASE, key, strict=True))
             )
             for key, (mse, lam) in laws.items()
         ]
@@ -96,16 +98,16 @@ class Hardmax(DrawnExperiment):
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for (name, dim, what), part in groups(curves, *CASE):
-            last = part[part["measured"].notna()].iloc[-1]
+            drawn = part[part["measured"].notna()].tail(1)
             near, far = part.iloc[-3], part.iloc[-1]
             rate = np.log(near["predicted"] / far["predicted"]) / np.log(far["n"] / near["n"])
             rows.append(
                 {
                     "tokens": f"{name}, d = {dim}",
                     "scores": NAMES[what],
-                    "n": int(last["n"]),
-                    "measured error": plus_minus(last["measured"], last["stderr"]),
-                    "exact error": last["predicted"],
+                    "n": drawn["n"].item(),
+                    "measured error": with_uncertainty(drawn)[0],
+                    "exact error": drawn["predicted"].item(),
                     "largest |z|": largest_z(part),
                     f"local rate at n={far['n']:.0e}": rate,
                 }
@@ -137,6 +139,14 @@ class Hardmax(DrawnExperiment):
         ]
         caption = f"lines: exact law; points: measured, {config['replicates']} draws"
         return FigureSpec(self.title, panels, 2, caption)
+
+
+def _output(sharpness: float, scores: Array, keys: Array) -> Array:
+    """Attention over keys at a sharpness, which may be infinite."""
+    if not np.isfinite(sharpness):
+        return np.asarray(keys[scores.argmax()])
+    weights = np.exp(sharpness * (scores - scores.max()))
+    return np.asarray(weights @ keys / weights.sum())
 
 
 def _problem(name: str, dim: int) -> tuple[Head, Tokens, Array]:

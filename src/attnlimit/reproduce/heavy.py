@@ -1,4 +1,4 @@
-"""Heavy tails: what happens past the horizon 1, when frozen, and without sub-Gaussianity?"""
+"""Heavy tails: errors past the horizon 1, frozen weights, and exponential tokens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,23 @@ from scipy.stats import levy_stable
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.montecarlo.engine import prefix_outputs
-from attnlimit.montecarlo.independent import line_errors
-from attnlimit.montecarlo.lone import LoneToken
+from attnlimit.intervals import skewness
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import SKEWNESS, plus_minus, said, with_z
-from attnlimit.reproduce.estimates import rate, rate_stderr, with_stderr
-from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
+from attnlimit.reproduce.compare import (
+    SKEWNESS,
+    groups,
+    where,
+    with_stderr,
+    with_uncertainty,
+    with_z,
+)
+from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pair, pairs, panel, points
-from attnlimit.reproduce.rows import groups, where
-from attnlimit.skewed import skewness
-from attnlimit.theory.law.gaussian import gaussian_law
-from attnlimit.theory.law.pointwise import pointwise_error
+from attnlimit.result import format_pm
+from attnlimit.simulate.engine import prefix_outputs
+from attnlimit.simulate.independent import line_errors
+from attnlimit.theory.one_query.gaussian import gaussian_law
+from attnlimit.theory.one_query.pointwise import pointwise_error
 from attnlimit.tokens import Laplace
 
 TAIL = 0.99
@@ -33,20 +38,27 @@ class HeavyTails(DrawnExperiment):
 
     name = "heavy"
     title = "Heavy tails: stable fluctuations past the horizon 1, freezing, and exponential tokens"
-
-    def config(self, paper: bool) -> Config:
-        return {
-            "horizons": [1.5, 2.0, 3.0],
-            "n": grid(1000, 1_000_000, 7) if paper else grid(1000, 100_000, 5),
-            "replicates": 2000 if paper else 800,
-            "block": 50,
-            "sigmas": [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0],
-            "frozen_n": [100, 10_000],
-            "frozen_draws": 2000,
-            "tilts": [0.2, 0.7, 1.5],
-            "laplace_n": grid(100, 100_000, 7) if paper else grid(100, 30_000, 6),
-            "laplace_draws": 4000 if paper else 2000,
-        }
+    paper = TSC
+    part = "theorem: rates below 1/2"
+    minutes = 1
+    settings = {
+        "horizons": [1.5, 2.0, 3.0],
+        "n": grid(1000, 100_000, 5),
+        "replicates": 800,
+        "block": 50,
+        "sigmas": [0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0],
+        "frozen_n": [100, 10_000],
+        "frozen_draws": 2000,
+        "tilts": [0.2, 0.7, 1.5],
+        "laplace_n": grid(100, 30_000, 6),
+        "laplace_draws": 2000,
+    }
+    paper_settings = {
+        "n": grid(1000, 1_000_000, 7),
+        "replicates": 2000,
+        "laplace_n": grid(100, 100_000, 7),
+        "laplace_draws": 4000,
+    }
 
     def shards(self, config: Config) -> list[Shard]:
         stable = {"kind": "stable", "parameters": config["horizons"]}
@@ -63,14 +75,13 @@ class HeavyTails(DrawnExperiment):
         """Draw values at every n and parameter, in that order."""
         parts = {"stable": _stable, "frozen": _frozen, "laplace": _laplace}
         n, parameters = np.asarray(shard["n"], dtype=np.int64), np.asarray(shard["parameters"])
-        values, excess = parts[shard["kind"]](parameters, n, shard["draws"], seed)
+        values = parts[shard["kind"]](parameters, n, shard["draws"], seed)
         return pd.DataFrame(
             {
                 "kind": shard["kind"],
                 "parameter": np.tile(parameters, shard["draws"] * len(n)),
                 "n": np.tile(np.repeat(n, len(parameters)), shard["draws"]),
                 "value": values,
-                "excess": excess,
             }
         )
 
@@ -88,7 +99,7 @@ class HeavyTails(DrawnExperiment):
             if kind == "laplace":
                 row["output"] = np.median(values)
                 row["limit"], row["predicted"] = _laplace_law(parameter, n)
-                values = (values - row["limit"]) ** 2 - part["excess"].to_numpy()
+                values = (values - row["limit"]) ** 2
             root = np.sqrt(len(values))
             row |= {"measured": values.mean(), "stderr": values.std(ddof=1) / root}
             row[SKEWNESS] = float(skewness(values) / root)
@@ -100,14 +111,13 @@ class HeavyTails(DrawnExperiment):
         for (kind, parameter), part in groups(with_z(curves), "kind", "parameter"):
             first, last = part.iloc[0], part.iloc[-1]
             if kind == "stable":
-                name, what = f"H = {parameter:g}", "99 % quantile over median of |error|"
-                slope = plus_minus(rate(part), rate_stderr(part))
-                end = f"{1 / (1 + parameter**2):.3f} in the end"
-                rows.append((f"{name}: rate of E|error|", slope, end, np.nan))
-                tail = plus_minus(last["tail_ratio"], last["tail_ratio_stderr"])
+                name, end = f"H = {parameter:g}", f"{1 / (1 + parameter**2):.3f} in the end"
+                rows.append((f"{name}: rate of E|error|", format_pm(*_rate(part)), end, np.nan))
+                what = f"{name}: 99 % quantile over median of |error|, n = {last['n']}"
+                tail = format_pm(last["tail_ratio"], last["tail_ratio_stderr"])
                 normal, stable = stable_ratio(2.0), stable_ratio(1 + 1 / parameter**2)
                 law = f"normal {normal:.2f}, stable of index 1+1/H² {stable:.1f} in the end"
-                rows.append((f"{name}: {what}, n = {last['n']}", tail, law, np.nan))
+                rows.append((what, tail, law, np.nan))
             elif kind == "laplace" and parameter >= 1:
                 what = f"Laplace tokens, t = {parameter:g}/b: median output"
                 ends = (f"{row['output']:.3g} at n = {row['n']}" for row in (first, last))
@@ -116,10 +126,10 @@ class HeavyTails(DrawnExperiment):
                 name, what = f"σ = {parameter:g}", "E Σ p²"
                 if kind == "laplace":
                     name, what = f"Laplace tokens, t = {parameter:g}/b", "mean square"
-                    part = part.iloc[-1:]
-                for measured, (_, row) in zip(said(part), part.iterrows(), strict=True):
-                    law = f"{row['predicted']:.4g}"
-                    rows.append((f"{name}, n = {row['n']}: {what}", measured, law, row["z"]))
+                    part = part.tail(1)
+                columns = (part[key] for key in ("n", "predicted", "z"))
+                for measured, n, predicted, z in zip(with_uncertainty(part), *columns, strict=True):
+                    rows.append((f"{name}, n = {n}: {what}", measured, f"{predicted:.4g}", z))
         return pd.DataFrame(rows, columns=["what", "measured", "predicted", "z"])
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
@@ -155,53 +165,42 @@ class HeavyTails(DrawnExperiment):
         return FigureSpec(self.title, panels, 2, caption)
 
 
+def _rate(rows: pd.DataFrame) -> tuple[float, float]:
+    """Rate and its standard error, points taken as independent (they share draws)."""
+    x, y = np.log(rows[["n", "measured"]].to_numpy(float)).T
+    weights = (rows["measured"] / rows["stderr"]).to_numpy(float)
+    line, covariance = np.polyfit(x, y, 1, w=weights, cov="unscaled")
+    return -float(line[0]), float(covariance[0, 0] ** 0.5)
+
+
 def _stable(
     horizons: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence
-) -> tuple[Array, float]:
+) -> Array:
     """Sizes of the errors of the mean output."""
-    return np.abs(line_errors(horizons, n, draws, seed)).ravel(), 0.0
+    return np.abs(line_errors(horizons, n, draws, seed)).ravel()
 
 
-def _frozen(
-    sigmas: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence
-) -> tuple[Array, float]:
+def _frozen(sigmas: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence) -> Array:
     """Sums of squared weights."""
-    found = []
+    sums = []
     for child in seed.spawn(draws):
         drawn = np.random.default_rng(child).standard_normal(int(n[-1]))
         for keys in (drawn[:size] for size in n):
             weights = np.exp(sigmas[:, None] * (keys - keys.max()))
-            found.append((weights**2).sum(axis=1) / weights.sum(axis=1) ** 2)
-    return np.concatenate(found), 0.0
+            sums.append((weights**2).sum(axis=1) / weights.sum(axis=1) ** 2)
+    return np.concatenate(sums)
 
 
-def _laplace(
-    tilts: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence
-) -> tuple[Array, Array]:
-    """Outputs themselves: where the limit does not exist there is nothing to subtract.
-
-    And what rare tokens alone do to their squared errors, less its mean; NaN without a limit.
-    """
+def _laplace(tilts: Array, n: NDArray[np.int64], draws: int, seed: np.random.SeedSequence) -> Array:
+    """Outputs themselves: where the limit does not exist there is nothing to subtract."""
     queries = torch.from_numpy(tilts[None, :, None]).float()
-    sizes = n.tolist()
-    known = {k: _lone(tilt) for k, tilt in enumerate(tilts) if tilt < 1}
-    means = {k: lone.laplace_means(sizes) for k, lone in known.items()}
-    outputs, excess = [], np.full((draws, len(n), len(tilts)), np.nan)
-    for one, child in zip(excess, seed.spawn(draws), strict=True):
+    outputs = []
+    for child in seed.spawn(draws):
         drawn = Laplace(1).sample(int(n[-1]), np.random.default_rng(child))
         keys = torch.from_numpy(drawn[None]).float()
-        prefixes = prefix_outputs(queries, keys, sizes, [len(tilts)] * len(n))
+        prefixes = prefix_outputs(queries, keys, n.tolist(), [len(tilts)] * len(n))
         outputs.append(torch.cat(list(prefixes), dim=1)[0, :, 0].numpy())
-        for k, lone in known.items():
-            one[:, k] = lone.excess(drawn[:, 0], sizes, means[k])
-    return np.concatenate(outputs), excess.ravel()
-
-
-def _lone(tilt: float) -> LoneToken:
-    """What a single token does at this query."""
-    tokens = Laplace(1)
-    mass, limit = np.exp(tokens.cgf([[tilt]])[0]), tokens.tilted_mean([[tilt]])[0, 0]
-    return LoneToken(float(tilt), float(mass), float(limit))
+    return np.concatenate(outputs)
 
 
 def _laplace_law(tilt: float, n: int) -> tuple[float, float]:

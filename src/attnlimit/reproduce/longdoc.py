@@ -1,4 +1,4 @@
-"""A causal model on a long article: which scheme does each head want, and is that predicted?"""
+"""A causal model on a long article: the error of each sampler, head by head."""
 
 from __future__ import annotations
 
@@ -6,47 +6,47 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnlimit.models.capture.captured import CapturedHead
-from attnlimit.models.heads.draws import scheme_errors
+from attnlimit.models.captured.captured import CapturedHead
+from attnlimit.models.curves import scheme_errors
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.reproduce.compare import agreement
-from attnlimit.reproduce.documents import capture_of, source
-from attnlimit.reproduce.experiment import Config, Experiment, Shard
+from attnlimit.reproduce.compare import agreement, where
+from attnlimit.reproduce.documents import NAMES, SAMPLERS, capture_of, source
+from attnlimit.reproduce.experiment import TSC, Config, Experiment, Shard
 from attnlimit.reproduce.panels import pairs, panel
-from attnlimit.reproduce.rows import where
-from attnlimit.reproduce.schemes import NAMES, SAMPLERS
-from attnlimit.theory.law.population import population_law
-from attnlimit.theory.law.sampler import sampler_law
+from attnlimit.theory.one_query.population import population_law
+from attnlimit.theory.one_query.sampler import sampler_law
 
-SMALLEST = 1e-5  # what a figure shows of smaller errors, and what is not compared
+SMALLEST = 1e-5
+"""Smaller errors are drawn at this value, and not compared."""
 
 
 class LongDocument(Experiment):
     """Relative root mean square errors over late queries, of five schemes."""
 
     name = "longdoc"
-    takes_capture = True
     title = "SmolLM2 on a 4096-token article: the scheme that each head wants, predicted"
-
-    def config(self, paper: bool) -> Config:
-        return source("smollm2", "Anarchism", 4096) | {
-            "layers": list(range(0, 30, 3)) if paper else [0, 3, 15, 22, 29],
-            "heads": list(range(9)) if paper else [0, 4, 8],
-            "queries": 48,
-            "n": [64, 128, 256, 512, 1024],
-            "measured_n": 256,
-            "replicates": 40,
-        }
+    paper = TSC
+    part = "experiment: long documents"
+    minutes = 1
+    takes_capture = True
+    settings = source("smollm2", "Anarchism", 4096) | {
+        "layers": [0, 3, 15, 22, 29],
+        "heads": [0, 4, 8],
+        "queries": 48,
+        "n": [64, 128, 256, 512, 1024],
+        "measured_n": 256,
+        "replicates": 40,
+    }
+    paper_settings = {"layers": list(range(0, 30, 3)), "heads": list(range(9))}
 
     def shards(self, config: Config) -> list[Shard]:
         return [{**config, "layer": layer} for layer in config["layers"]]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        found = capture_of(shard, layers=tuple(shard["layers"]))
-        queries = torch.linspace(len(found) * 0.9, len(found) - 1, shard["queries"]).long()
-        heads = shard["heads"]
+        capture, heads = capture_of(shard, layers=tuple(shard["layers"])), shard["heads"]
+        queries = torch.linspace(len(capture) * 0.9, len(capture) - 1, shard["queries"]).long()
         frames = [
-            _errors(found[shard["layer"], head], queries, shard, child)
+            _errors(capture[shard["layer"], head], queries, shard, child)
             for head, child in zip(heads, seed.spawn(len(heads)), strict=True)
         ]
         return pd.concat(frames, ignore_index=True)
@@ -59,11 +59,10 @@ class LongDocument(Experiment):
         return wide.rename(columns=NAMES)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        drawn = curves[curves["measured"] > SMALLEST]
         return [
             f"Errors at n = {config['measured_n']} of {config['tokens']} tokens (4-bit weights, "
             "dequantised; relative root mean square error over late queries).",
-            agreement(drawn, "Heads and schemes"),
+            agreement(curves[curves["measured"] > SMALLEST], "Heads and schemes"),
         ]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
@@ -105,9 +104,9 @@ def _errors(
             law = sampler_law(chosen, scores, head.v, queries).mse.mean()
             if n == shard["measured_n"]:
                 child = seed.spawn(1)[0]
-                found, _ = scheme_errors(head, chosen, queries, shard["replicates"], child)
-                measured = np.sqrt(found.mean()) / norm
-                stderr = found.std(ddof=1) / len(found) ** 0.5 / (2 * measured * norm**2)
+                squares, _ = scheme_errors(head, chosen, queries, shard["replicates"], child)
+                measured = np.sqrt(squares.mean()) / norm
+                stderr = squares.std(ddof=1) / len(squares) ** 0.5 / (2 * measured * norm**2)
             rows.append((scheme, n, np.sqrt(law) / norm, measured, stderr))
     frame = pd.DataFrame(rows, columns=["scheme", "n", "predicted", "measured", "stderr"])
     deviations = [row[torch.isfinite(row)].std() for row in scores]

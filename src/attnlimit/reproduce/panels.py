@@ -1,4 +1,4 @@
-"""How is a prediction drawn beside its measurement? A line, and points with error bars."""
+"""Panels of figures: predictions as lines with bands, measurements as points with error bars."""
 
 from __future__ import annotations
 
@@ -9,12 +9,16 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.picture import REFERENCE, Panel, Series
-from attnlimit.reproduce.compare import COMPARED, OWN, comparable, is_beyond
-from attnlimit.reproduce.rows import groups
+from attnlimit.reproduce.compare import COMPARED, OWN, groups, is_beyond
 
 TOKENS = "number of tokens n"
 LINEAR = {"x_scale": "linear", "y_scale": "linear"}
 DRAWN = "lines: predicted; points: measured"
+
+
+def panel(title: str, series: Iterable[Series], y: str, x: str = TOKENS, **options: Any) -> Panel:
+    """Return a panel of any number of series, against the number of tokens by default."""
+    return Panel(title, x, y, tuple(series), **options)
 
 
 def points(
@@ -25,9 +29,9 @@ def points(
     label: str | None = None,
     group: str | None = None,
 ) -> Series:
-    """Draw what was measured, with bars where the rows have standard errors.
+    """Points with error bars where the rows have standard errors.
 
-    Rings where a prediction is beside it and more than three combined errors away.
+    Rings where a prediction is beside them and more than three combined errors away.
     """
     shown = rows[rows[y].notna()]
     bars, colour = shown.get(stderr), label if group is None else group
@@ -37,25 +41,18 @@ def points(
 
 
 def pair(
-    rows: pd.DataFrame,
-    x: str = "n",
-    label: str | None = None,
-    group: str | None = None,
-    *,
-    predicted: str = "predicted",
-    measured: str = "measured",
-    stderr: str = "stderr",
+    rows: pd.DataFrame, x: str = "n", label: str | None = None, group: str | None = None
 ) -> list[Series]:
-    """Draw a line of predictions and, in its colour, points of measurements."""
+    """A line of predictions, points of measurements, and a band of the predictions' own errors."""
     colour = label if group is None else group
     ordered = rows.sort_values(x, kind="stable")
-    line = Series(ordered[x], ordered[predicted], "line", label, colour)
-    drawn = [line, points(ordered, x, measured, stderr, group=colour)]
-    if predicted == "predicted" and OWN in ordered:
-        value, own = ordered[predicted], ordered[OWN].fillna(0.0)
+    line = Series(ordered[x], ordered["predicted"], "line", label, colour)
+    series = [line, points(ordered, x, group=colour)]
+    if OWN in ordered:
+        value, own = ordered["predicted"], ordered[OWN].fillna(0.0)
         low, high = (value - own).clip(lower=value * 1e-3), value + own
-        drawn.append(Series(ordered[x], value, "band", None, colour, None, low, high))
-    return drawn
+        series.append(Series(ordered[x], value, "band", None, colour, None, low, high))
+    return series
 
 
 def pairs(
@@ -65,7 +62,7 @@ def pairs(
     names: Mapping[Any, str] | Callable[[Any], str] = str,
     legend: bool = True,
 ) -> list[Series]:
-    """Draw a pair for each value of a column, named after it, in its own colour."""
+    """A `pair` for each value of a column, in its own colour, with its name in the legend."""
     name = names.__getitem__ if isinstance(names, Mapping) else names
     return [
         one
@@ -75,7 +72,7 @@ def pairs(
 
 
 def against(rows: pd.DataFrame, by: str, names: Mapping[Any, str]) -> list[Series]:
-    """Draw measurements against predictions, coloured by a column, and where they are equal."""
+    """Measurements against predictions, coloured by a column, and the line of equality."""
     ends = np.array([rows["measured"].min() * 0.9, rows["measured"].max() * 1.1])
     return [
         Series(ends, ends, "dotted", "equal", REFERENCE),
@@ -86,38 +83,14 @@ def against(rows: pd.DataFrame, by: str, names: Mapping[Any, str]) -> list[Serie
 def marks(
     rows: pd.DataFrame, x: str, y: str, label: str | None, group: Any, *, width: float
 ) -> Series:
-    """Draw predictions that no line joins: a short line across each, `width` long along x."""
+    """Short horizontal lines, `width` long along x, for predictions that no line joins."""
     ends = np.array([-0.5, 0.5, np.nan]) * width
     places = (rows[x].to_numpy(float)[:, None] + ends).ravel()
     return Series(places, np.repeat(rows[y].to_numpy(float), 3), "line", label, group)
 
 
 def reach(rows: pd.DataFrame, x: str, group: Any) -> Series:
-    """Draw what predictions that no line joins may be off by: a line up and down from each."""
+    """Vertical lines of the predictions' own errors, for predictions that no line joins."""
     ends = np.array([-1.0, 1.0, np.nan])
     value, own = (rows[name].to_numpy(float)[:, None] for name in ("predicted", OWN))
     return Series(np.repeat(rows[x].to_numpy(float), 3), (value + own * ends).ravel(), group=group)
-
-
-def rungs(
-    rows: pd.DataFrame, order: list[str], by: str, label: str | None, group: Any
-) -> list[Series]:
-    """Draw rows as a list from below: measurements as points, predictions as lines across."""
-    place = rows[by].map(order.index).to_numpy(float)
-    high = (place[:, None] + np.array([-0.36, 0.36, np.nan])).ravel()
-    told = np.repeat(rows["predicted"].to_numpy(float), 3)
-    return [Series(told, high, "line", None, group), across(rows.assign(place=place), label, group)]
-
-
-def across(rows: pd.DataFrame, label: str | None, group: Any, x: str = "measured") -> Series:
-    """Draw what was measured along x, at the rows' `place` in a list, with bars and rings."""
-    shown = rows[rows[x].notna()]
-    bars = shown.get("stderr" if x == "measured" and "stderr" in shown else f"{x}_stderr")
-    far = comparable(shown) if x == "measured" else None
-    rings = None if far is None else is_beyond(far).reindex(shown.index, fill_value=False).tolist()
-    return Series(shown[x], shown["place"], "points", label, group, beyond=rings, x_error=bars)
-
-
-def panel(title: str, series: Iterable[Series], y: str, x: str = TOKENS, **options: Any) -> Panel:
-    """Return a panel of any number of series, against the number of tokens if nothing is said."""
-    return Panel(title, x, y, tuple(series), **options)

@@ -1,9 +1,11 @@
-"""What came of an experiment? Its curves, and the table, remarks and figure made of them."""
+"""Results of experiments: tables, remarks, figures and pages of finished runs."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,19 +15,19 @@ from typing import Any
 
 import pandas as pd
 
+from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.files import digest
 from attnlimit.picture import FigureSpec
-from attnlimit.report.run_page import Shown
+from attnlimit.report.page import write_page
+from attnlimit.report.run_page import RunContent, comparison_page, run_page
 from attnlimit.reproduce.compare import agreement, beyond_listed, marked
-from attnlimit.reproduce.experiment import Config, Experiment
-from attnlimit.reproduce.registry import load
-from attnlimit.runs import Executor, ShardsSetAside, execute
-from attnlimit.runs.driver import Progress
+from attnlimit.reproduce.experiment import EXPERIMENTS, Config, Experiment, execute, load
+from attnlimit.runs import Progress, RunFolder, ShardsFailed
 
 
 @dataclass(frozen=True)
 class Result:
-    """An experiment that was run: `folder` is its run folder, or nothing if none was asked for."""
+    """An experiment that was run; `folder` is its run folder, if one was kept."""
 
     experiment: Experiment
     config: Config
@@ -33,53 +35,55 @@ class Result:
     folder: Path | None = None
 
     @cached_property
-    def weighed(self) -> pd.DataFrame:
+    def with_errors(self) -> pd.DataFrame:
         """The curves, with the errors by which predictions and measurements are compared."""
-        return self.experiment.weighed(self.config, self.curves)
+        return self.experiment.with_errors(self.config, self.curves)
 
     @cached_property
     def table(self) -> pd.DataFrame:
-        """What is printed: predicted, measured, standard error."""
-        return self.experiment.table(self.config, self.weighed)
+        """The table that is printed."""
+        return self.experiment.table(self.config, self.with_errors)
 
     @cached_property
     def shown(self) -> pd.DataFrame:
-        """The table for people: rows beyond three combined errors are marked."""
+        """The table with marks at rows beyond three combined errors."""
         return marked(self.table)
 
     @cached_property
     def remarks(self) -> list[str]:
-        """Sentences under the table: the experiment's, and how far all predictions are off.
-
-        The same z for all experiments, that of `compare.with_z`.
-        """
-        said = self.experiment.remarks(self.config, self.weighed)
-        compared = self.experiment.compared(self.config, self.weighed)
+        """Sentences under the table: the experiment's, and the distances of all predictions."""
+        sentences = self.experiment.remarks(self.config, self.with_errors)
+        compared = self.experiment.compared(self.config, self.with_errors)
         if compared is None:
-            return said
-        if not any("combined errors" in sentence for sentence in said):
-            said = [*said, agreement(compared)]
-        return [*said, beyond_listed(compared)]
+            return sentences
+        if not any("combined errors" in sentence for sentence in sentences):
+            sentences = [*sentences, agreement(compared)]
+        return [*sentences, beyond_listed(compared)]
+
+    @cached_property
+    def finding(self) -> str:
+        """The result in one sentence."""
+        return self.experiment.finding(self.config, self.with_errors)
 
     @cached_property
     def figure(self) -> FigureSpec:
-        """The picture's description."""
-        return self.experiment.figure(self.config, self.weighed)
+        """Description of the figure."""
+        return self.experiment.figure(self.config, self.with_errors)
 
     @property
     def command(self) -> str:
-        """What to type to have it again."""
-        file, _, _ = self.experiment.path.rpartition(":")
-        own = file.endswith(".py")
+        """The command that runs it again."""
         given = {key: value for key, value in self.config.items() if key not in ("seed", "file")}
-        changed = {
-            size: {key: value for key, value in given.items() if defaults.get(key) != value}
-            for size in ("", " --paper")
-            for defaults in [json.loads(json.dumps(self.experiment.config(bool(size))))]
-        }
+        changed = {}
+        for size in ("", " --paper"):
+            defaults = json.loads(json.dumps(self.experiment.config(bool(size))))
+            changed[size] = {k: v for k, v in given.items() if defaults.get(k) != v}
         size = min(changed, key=lambda one: len(changed[one]))
         more = [f" --set {quote(f'{k}={json.dumps(v)}')}" for k, v in changed[size].items()]
-        name = quote(file) if own else self.experiment.name
+        name, file = self.experiment.name, _file(self.experiment)
+        if file is not None:
+            here = Path.cwd()
+            name = quote(str(file.relative_to(here) if file.is_relative_to(here) else file))
         return f"attnlimit reproduce {name}{size}{''.join(more)} --seed {self.config['seed']}"
 
     def draw(self, folder: Path) -> list[Path]:
@@ -88,10 +92,16 @@ class Result:
 
         return draw(self.figure, folder, self.experiment.name)
 
-    def page(self, record: dict[str, Any]) -> Shown:
-        """Return what its page shows; `record` is the run's."""
-        title = self.experiment.title
-        return Shown(record, title, self.command, self.figure, self.shown, self.remarks)
+    def content(self, record: dict[str, Any]) -> RunContent:
+        """Return the content of its page; `record` is the run's."""
+        about = record, self.experiment.title, self.finding, self.command
+        return RunContent(*about, self.figure, self.shown, self.remarks)
+
+
+def _file(experiment: Experiment) -> Path | None:
+    """Return the user's file of an experiment, if it has one."""
+    module = experiment.path.rpartition(":")[0]
+    return Path(module) if module.endswith(".py") else None
 
 
 def run(
@@ -105,45 +115,115 @@ def run(
     progress: Progress | None = None,
     capture: str | Path | None = None,
 ) -> Result:
-    """Run an experiment, by name, by file or as it is, with some of its settings replaced.
+    """Run an experiment, with some of its settings replaced.
 
     Parameters
     ----------
     experiment : str or Experiment
         A name of `EXPERIMENTS`, the path of a file that has an `EXPERIMENT`, or one.
     overrides : mapping, optional
-        Settings to use instead of the default ones, or of the paper's if `paper`.
+        Settings in place of the default ones, or of the paper's if `paper`.
     seed : int
-        Where all random numbers come from.
+        Seed of all random numbers.
     out : Path, optional
-        Where the run folder goes, which the same call resumes or reads again; without it none
-        is kept.
+        Folder of the run folder, which the same call resumes or reads again; none is kept without.
     executor : Executor, optional
-        Who computes the shards; this process by default.
+        Computes the shards; this process by default.
     progress : callable, optional
-        Told how far the run is.
+        Called with a `Status` after every shard.
     capture : str or Path, optional
         A capture's folder, in place of the model and text of an experiment that reads both.
     """
     chosen = load(experiment) if isinstance(experiment, str) else experiment
     config = chosen.configured(overrides, paper=paper, seed=seed)
-    if "weights" in config and "model" in (overrides or {}):
-        from attnlimit.reproduce.documents import with_model
+    if capture is not None or ("weights" in config and "model" in (overrides or {})):
+        from attnlimit.reproduce import documents
 
-        config = with_model(config)
-    if capture is not None:
-        from attnlimit.reproduce.documents import with_capture
+        config = (
+            documents.with_model(config)
+            if capture is None
+            else documents.with_capture(chosen, config, capture)
+        )
+    file = _file(chosen)
+    if file is not None:
+        config["file"] = digest(file.read_bytes())  # another text is another experiment
+    how: dict[str, Any] = {"executor": executor, "progress": progress}
+    if out is not None:
+        folder = execute(chosen, config, out, **how)
+        return Result(chosen, config, folder.table(), folder.path)
+    with TemporaryDirectory() as place:
+        try:
+            return Result(chosen, config, execute(chosen, config, Path(place), **how).table())
+        except ShardsFailed as error:  # its list of failures goes with the folder
+            raise ShardsFailed(error.summary) from None
 
-        config = with_capture(chosen, config, capture)
-    file, _, _ = chosen.path.rpartition(":")
-    if file.endswith(".py"):
-        config["file"] = digest(Path(file).read_bytes())  # another text is another experiment
-    if out is None:
-        with TemporaryDirectory() as place:
-            try:
-                found = execute(chosen, config, Path(place), executor=executor, progress=progress)
-            except ShardsSetAside as error:  # its list of failures goes with the folder
-                raise ShardsSetAside(error.what) from None
-            return Result(chosen, config, found.table())
-    folder = execute(chosen, config, out, executor=executor, progress=progress)
-    return Result(chosen, config, folder.table(), folder.path)
+
+def write_result(result: Result) -> tuple[Path, list[Path]]:
+    """Write the figure and the page of a result in its run folder; return that and the files."""
+    assert result.folder is not None
+    page = run_page(result.content(RunFolder(result.folder).record()))
+    figures = result.draw(result.folder)
+    return result.folder, [*figures, write_page(result.folder / "report.html", page)]
+
+
+def write_report(folder: RunFolder, target: Path | None = None) -> Path:
+    """Write the page of a finished run at `target`, `report.html` in its folder by default."""
+    path = folder.path / "report.html" if target is None else target
+    with _readable(folder) as result:
+        page = run_page(result.content(folder.record()))
+    return write_page(path, page)
+
+
+def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
+    """Write the page that compares two finished runs of one experiment."""
+    records = [folder.record() for folder in (first, second)]
+    names = [record["experiment"] for record in records]
+    if names[0] != names[1]:
+        raise BadInput(
+            f"Only runs of one kind can be compared; these are {names[0]!r} and {names[1]!r}."
+        )
+    with _readable(first) as one, _readable(second) as two:
+        contents = one.content(records[0]), two.content(records[1])
+        page = comparison_page(contents, (first.path.name, second.path.name))
+    return write_page(target, page)
+
+
+def table_of(folder: RunFolder) -> pd.DataFrame:
+    """Return the table that a finished run prints; its curves if its kind is not known."""
+    if folder.record()["experiment"] not in EXPERIMENTS:
+        return folder.table()
+    with _readable(folder) as result:
+        return result.shown
+
+
+@contextmanager
+def _readable(folder: RunFolder) -> Iterator[Result]:
+    """Give the result of a finished run to a `with` block that shows it.
+
+    The run may be anyone's, and its numbers can trip anything: that becomes one sentence, with the
+    cause chained.
+    """
+    record = folder.record()
+    name, config = record["experiment"], record["config"]
+    if name not in EXPERIMENTS:
+        raise BadInput(
+            f"{folder.path} is a run of {name!r}, which this version does not know; if it is your "
+            "own, give its file to `attnlimit reproduce` again."
+        )
+    experiment = load(name)
+    for key in experiment.config(False):
+        if key not in config:
+            raise BadInput(
+                f"{folder.path} was made by attnlimit {record.get('version') or 'unknown version'} "
+                f"and has no setting {key!r}; run `attnlimit reproduce {name}` again."
+            )
+    try:
+        yield Result(experiment, config, folder.table(), folder.path)
+    except AttnlimitError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".split("\n")[0][:200].rstrip(".: ")
+        raise BadInput(
+            f"{folder.path} does not hold what `attnlimit reproduce {name}` writes ({reason}); run "
+            "it again."
+        ) from error

@@ -6,17 +6,15 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.head import Head
-from attnlimit.montecarlo.supremum import supremum_errors
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import said
-from attnlimit.reproduce.estimates import rate
-from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
+from attnlimit.reproduce.compare import groups, rate, with_uncertainty
+from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import panel, points
-from attnlimit.reproduce.rows import groups
-from attnlimit.theory.ball.uniform import uniform_bound
+from attnlimit.simulate.supremum import supremum_errors
+from attnlimit.theory.uniform.uniform import uniform_bound
 from attnlimit.tokens import Gaussian, Sphere, Tokens
 
-CASE = ("tokens", "dim", "radius")
+CASE = ["tokens", "dim", "radius"]
 LAW = "C(R) = sup √tr C(x)"
 
 
@@ -27,15 +25,17 @@ class Uniform(DrawnExperiment):
     title = (
         "Uniform convergence: largest error over a ball of queries, measured, its law, its bound"
     )
-
-    def config(self, paper: bool) -> Config:
-        return {
-            "cases": [["gaussian", 2, [0.5, 1.0, 1.5, 2.0]], ["sphere", 3, [1.0, 2.0, 4.0, 8.0]]],
-            "n": grid(100, 100_000, 7) if paper else grid(100, 20_000, 6),
-            "replicates": 100 if paper else 48,
-            "block": 4,
-            "delta": 0.05,
-        }
+    paper = TSC
+    part = "theorem: uniform convergence"
+    minutes = 2
+    settings = {
+        "cases": [["gaussian", 2, [0.5, 1.0, 1.5, 2.0]], ["sphere", 3, [1.0, 2.0, 4.0, 8.0]]],
+        "n": grid(100, 20_000, 6),
+        "replicates": 48,
+        "block": 4,
+        "delta": 0.05,
+    }
+    paper_settings = {"n": grid(100, 100_000, 7), "replicates": 100}
 
     def shards(self, config: Config) -> list[Shard]:
         cases = ((name, dim, R) for name, dim, radii in config["cases"] for R in radii)
@@ -56,26 +56,26 @@ class Uniform(DrawnExperiment):
         for (name, dim, radius), here in groups(rows, *CASE):
             law = uniform_bound(*_problem(name, dim), radius, config["n"], config["delta"])
             above = here["sup"] > here["n"].map(dict(zip(law.n, law.bound, strict=True)))
-            found = here.groupby([*CASE, "n"], as_index=False).agg(
+            part = here.groupby([*CASE, "n"], as_index=False).agg(
                 sup=("sup", "mean"),
                 stderr=("sup", "sem"),
                 largest=("sup", "max"),
                 maximiser_error=("shortfall", "mean"),
             )
-            found["asymptotic"] = law.constant / np.sqrt(law.n)
-            found["constant"] = law.constant
-            found["bound"] = np.where(law.trivial, np.nan, law.bound)
-            found["violations"] = int(above.sum())
-            parts.append(found)
+            part["asymptotic"] = law.constant / np.sqrt(law.n)
+            part["constant"] = law.constant
+            part["bound"] = np.where(law.trivial, np.nan, law.bound)
+            part["violations"] = int(above.sum())
+            parts.append(part)
         return pd.concat(parts, ignore_index=True)
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         last = constants(curves)
         return pd.DataFrame(
             {
-                "tokens": [f"{name}, d = {dim}" for (name, dim, _), _ in groups(last, *CASE)],
+                "tokens": last["tokens"] + ", d = " + last["dim"].astype(str),
                 "R": last["radius"],
-                "measured √n E sup": said(last, "sup"),
+                "measured √n E sup": with_uncertainty(last, "sup"),
                 LAW: last["constant"],
                 "√n × bound": last["bound"],
                 "rate of E sup": [rate(part, "sup") for _, part in groups(curves, *CASE)],
@@ -84,18 +84,24 @@ class Uniform(DrawnExperiment):
             }
         )
 
+    def finding(self, config: Config, curves: pd.DataFrame) -> str:
+        above = int(constants(curves)["violations"].sum())
+        return (
+            f"The bound on the largest error over a ball of queries is exceeded in {above} draws."
+        )
+
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         return [
             f"Constants are those at n = {config['n'][-1]}. C(R) is the largest standard deviation "
             "of √n times the error at one query; the sup over the ball is a multiple of it.",
-            "An empty bound says that n is too small for it: only the size of the outputs bounds "
+            "Where the bound is empty n is too small for it: only the size of the outputs bounds "
             "it.",
         ]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         panels = []
         for (tokens, dim), here in groups(curves, "tokens", "dim"):
-            series, name = [], tokens.replace("gaussian", "Gaussian")
+            series, name = [], f"{tokens.replace('gaussian', 'Gaussian')}, d = {dim}"
             for radius, part in groups(here, "radius"):
                 label = f"R = {radius:g}"
                 series += [
@@ -109,23 +115,18 @@ class Uniform(DrawnExperiment):
                 Series(last["radius"], last["constant"], "line", LAW, "constant"),
                 points(last, "radius", "sup", label="measured", group="constant"),
             )
-            title, y = (
-                f"{name}, d = {dim}: constants at n = {config['n'][-1]}",
-                "√n × largest error",
-            )
-            x = "radius R of the ball of queries"
+            title, x = f"{name}: constants at n = {config['n'][-1]}", "radius R of the ball"
             panels += [
-                panel(f"{name}, d = {dim}: largest error over |x| ≤ R", series, "E sup |Γₙ - Γ|"),
-                panel(title, multiples, y, x, x_scale="linear"),
+                panel(f"{name}: largest error over |x| ≤ R", series, "E sup |Γₙ - Γ|"),
+                panel(title, multiples, "√n × largest error", x, x_scale="linear"),
             ]
         caption = "points: measured; lines: C(R)/√n; dashed: bound, probability 95 %"
-        radii = tuple(f"R = {radius:g}" for radius in sorted(curves["radius"].unique()))
-        return FigureSpec(self.title, panels, 2, caption, first=radii)
+        return FigureSpec(self.title, panels, 2, caption)
 
 
 def constants(curves: pd.DataFrame) -> pd.DataFrame:
     """Errors at the last n of every case, times sqrt(n)."""
-    last = curves.groupby(list(CASE), sort=False).tail(1).reset_index(drop=True)
+    last = curves.groupby(CASE, sort=False).tail(1).reset_index(drop=True)
     last["maximiser_percent"] = 100 * last["maximiser_error"] / last["sup"]
     last[["bound", "sup", "stderr"]] *= np.sqrt(last[["n"]].to_numpy())
     return last

@@ -1,25 +1,24 @@
-"""Run folders, resuming, and where the work is done."""
+"""Run folders, and a resumable map over any `concurrent.futures.Executor`."""
 
-from attnlimit.errors import Interrupted
-from attnlimit.runs.cluster import DaskCluster, Tls
-from attnlimit.runs.driver import CannotStore, ShardsSetAside, Status, execute
-from attnlimit.runs.executor import Executor, ExecutorLost, InProcess
-from attnlimit.runs.folder import FolderBusy, RunFolder, run_key
-from attnlimit.runs.processes import LocalProcesses
+from attnlimit.runs.folder import FolderBusy, RunFolder
+from attnlimit.runs.resume import (
+    CannotStore,
+    ExecutorLost,
+    ProcessPool,
+    Progress,
+    ShardsFailed,
+    Status,
+    resumable_map,
+)
 
 __all__ = [
     "CannotStore",
-    "DaskCluster",
-    "Executor",
     "ExecutorLost",
     "FolderBusy",
-    "InProcess",
-    "Interrupted",
-    "LocalProcesses",
+    "ProcessPool",
+    "Progress",
     "RunFolder",
-    "ShardsSetAside",
+    "ShardsFailed",
     "Status",
-    "Tls",
-    "execute",
-    "run_key",
+    "resumable_map",
 ]

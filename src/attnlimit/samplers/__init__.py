@@ -1,22 +1,22 @@
-"""Which keys a query sees: one sampler a file, on one base."""
+"""Samplers: rules that choose keys for a query, and proxies of keys."""
 
-from attnlimit.samplers.base import Sampler
-from attnlimit.samplers.iid import Iid
+from attnlimit.samplers.base import Products, Sampler, check_sampler
 from attnlimit.samplers.keep import Keep
-from attnlimit.samplers.proxies import Bits, Pages, Proxy, Rank
-from attnlimit.samplers.sinks_and_recent import SinksAndRecent
-from attnlimit.samplers.sinks_and_window import SinksAndWindow
+from attnlimit.samplers.positional import SinksAndRecent, SinksAndWindow, Window
+from attnlimit.samplers.proxies import Bits, Index, Pages, Proxy, Rank
+from attnlimit.samplers.spec import parse_sampler, register, sampler_names, sampler_spec
 from attnlimit.samplers.threshold import Threshold
-from attnlimit.samplers.top_k import TopK
-from attnlimit.samplers.top_p import TopP
-from attnlimit.samplers.window import Window
-from attnlimit.samplers.without_replacement import WithoutReplacement
+from attnlimit.samplers.top import TopK, TopP
+from attnlimit.samplers.two_level import TwoLevel
+from attnlimit.samplers.uniform import Iid, UniformSampler, WithoutReplacement
 
 __all__ = [
     "Bits",
     "Iid",
+    "Index",
     "Keep",
     "Pages",
+    "Products",
     "Proxy",
     "Rank",
     "Sampler",
@@ -25,6 +25,13 @@ __all__ = [
     "Threshold",
     "TopK",
     "TopP",
+    "TwoLevel",
+    "UniformSampler",
     "Window",
     "WithoutReplacement",
+    "check_sampler",
+    "parse_sampler",
+    "register",
+    "sampler_names",
+    "sampler_spec",
 ]

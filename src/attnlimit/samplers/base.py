@@ -1,113 +1,145 @@
-"""Which keys does a query see? One base for every way to choose them.
+"""Base class of samplers: inclusion probabilities, their correction, draws, and their text.
 
-A sampler answers from what a query knows: its scores on the keys (-inf where a key is not visible)
-and its own place among them. It says with what chance each key is kept, and whether the weight of
-a kept key is divided by that chance. Everything else follows: draws here, their exact law in
-`attnlimit.theory.law`, budgets, and thinned attention inside real models.
+A sampler chooses keys for a query from its scores on the keys (-inf where a key is not visible) and
+its own position among them. It gives the inclusion probability of each key and says whether the
+weight of a kept key is divided by that probability. The rest follows: draws here, their exact law
+in `attnlimit.theory.one_query`, plans, and sampled attention inside models.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from attnlimit.errors import BadInput
-from attnlimit.samplers.products import Products
+from attnlimit.samplers.proxies import Proxy
 
-Draws = Literal["nothing", "independent", "with replacement", "without replacement"]
+Draws = Literal["nothing", "independent", "pages", "with replacement", "without replacement"]
+
+
+@dataclass(frozen=True, eq=False)
+class Products:
+    """Queries and keys behind the scores; leading dimensions are those of the scores."""
+
+    query: Tensor  # (..., R, d), times the scale of scores
+    key: Tensor  # (..., N, d)
+    scores: Callable[[Tensor], Tensor]  # of products: soft cap, positions; -inf where not visible
+    heads: list[int] | None = None  # of the first dimension; None for all
+    known: dict[Any, Any] = field(default_factory=dict)  # what samplers share, of all heads
+
+    def exact(self) -> Tensor:
+        """Scores (..., R, N) by the keys themselves."""
+        return self.scores(self.query @ self.key.transpose(-1, -2))
+
+    def weights(self, proxy: Proxy) -> Tensor:
+        """Attention weights by a proxy of the keys, (..., R, N); computed once for all heads."""
+        if proxy not in self.known:
+            approximate = self.scores(proxy.products(self.query, self.key))
+            self.known[proxy] = torch.softmax(approximate, -1)
+        weights: Tensor = self.known[proxy]
+        return weights if self.heads is None else weights[self.heads]
+
+    def of(self, heads: list[int]) -> Products:
+        """The products of some heads."""
+        return replace(self, heads=heads)
 
 
 class Sampler(ABC):
     """Chooses keys for every query. A new sampler overrides `probabilities` alone.
 
-    Scores have any leading dimensions, then queries and keys, (..., R, N). The best key is kept for
-    sure wherever no other key is, so that something always is; laws and draws both include that.
+    Scores have any leading dimensions, then queries and keys, (..., R, N). Where no key has
+    probability one, the key of the largest score gets it, so that one key is always kept; laws and
+    draws both include that.
     """
 
+    spec_name: ClassVar[str | None] = None
+    """Name in plan files and on the command line, set by `attnlimit.samplers.register`."""
+
     weighted: bool = False
-    """Whether the weight of a kept key is divided by its chance, so that sums are unbiased."""
+    """Whether the weight of a kept key is divided by its probability, so that sums are unbiased."""
 
     @property
     def draws(self) -> Draws:
-        """How keys are drawn, which decides the exact law: each by itself, unless overridden.
+        """How keys are drawn, which decides the exact law: independently, unless overridden.
 
-        With or without replacement means `size` visible keys, all alike.
+        With or without replacement means `size` visible keys, all equally likely. "pages" means
+        that keys of a page are drawn together (`TwoLevel`).
         """
         return "independent"
 
     @property
     def name(self) -> str:
-        """A few words for tables and pages."""
+        """Short description for tables and pages."""
         return repr(self)
 
     @property
     def forgets(self) -> bool:
-        """Whether keys that a query leaves out are left out by later ones: they may be dropped."""
+        """Whether keys that a query leaves out are left out by all later ones, and can be freed."""
         return False
 
     @property
-    def sizable(self) -> bool:
-        """Whether it can be given another size: whether `sized` is its own."""
-        return type(self).sized is not Sampler.sized
+    def resizable(self) -> bool:
+        """Whether `with_size` is implemented."""
+        return type(self).with_size is not Sampler.with_size
 
     @property
-    def asks_keys(self) -> bool:
-        """Whether chances depend on the keys themselves, those that no query sees among them."""
-        return type(self).seeing is not Sampler.seeing
+    def needs_keys(self) -> bool:
+        """Whether probabilities depend on the keys themselves, and not only on scores."""
+        return type(self).bind is not Sampler.bind
 
     @abstractmethod
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """Chance of each key to be kept, of the shape of `scores`.
+        """Probability of each key to be kept, of the shape of `scores`.
 
         Parameters
         ----------
         scores : (..., R, N) tensor
-            Scores of the queries on the keys, -inf where a key is not visible. What is returned
-            there does not matter: invisible keys are never kept.
+            Scores of the queries on the keys, -inf where a key is not visible. The values returned
+            there are ignored: invisible keys are never kept.
         queries : (R,) tensor of int
-            Place of each query among the keys.
+            Position of each query among the keys.
         """
 
-    def seeing(self, products: Products) -> Sampler:
-        """Return the sampler as it chooses among these keys: itself, if scores are all it needs.
+    def bind(self, products: Products) -> Sampler:
+        """Return the sampler for these queries and keys: itself, if scores are all it needs.
 
-        Whoever asks for chances or draws gives the queries and keys first, of the same leading
-        dimensions as the scores.
+        Callers bind before they take probabilities or draws; leading dimensions are those of the
+        scores.
         """
         return self
 
-    def sized(self, n: int) -> Sampler:
-        """Return the same way to choose, keeping about `n` keys instead."""
-        raise BadInput(
-            f"{self.name} cannot be given another size; give a sampler that has sized()."
-        )
+    def with_size(self, n: float) -> Sampler:
+        """Return the same rule with about `n` keys kept."""
+        raise BadInput(f"{self.name} has no other sizes; give a sampler with with_size().")
 
-    def looked(self, key: int, number: float) -> float:
-        """Bytes read of each visible key to choose: the key itself, for its score is needed.
+    def selection_bytes(self, key: int, number: float) -> float:
+        """Bytes read of each visible key to choose: the whole key, whose score is needed.
 
         A key has `key` numbers of `number` bytes.
         """
         return key * number
 
-    def fetched(self, key: int, value: int, number: float) -> float:
+    def gather_bytes(self, key: int, value: int, number: float) -> float:
         """Bytes read of each kept key after that: its value, and the key unless it was read."""
-        read = self.looked(key, number) >= key * number
+        read = self.selection_bytes(key, number) >= key * number
         return (value if read else key + value) * number
 
-    def keep(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """Chances as they count: none for invisible keys, and one for the best if for no other."""
+    def inclusion_probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
+        """Checked probabilities: zero for invisible keys, one for the best key if for no other."""
         visible = scores > -torch.inf
         chance = self.probabilities(scores, queries).to(scores.dtype)
         if chance.shape != scores.shape:
             raise BadInput(
-                f"{self.name} gave chances of shape {tuple(chance.shape)} for scores of shape "
-                f"{tuple(scores.shape)}; probabilities() must return one for each score."
+                f"{self.name} gave probabilities of shape {tuple(chance.shape)} for scores of "
+                f"shape {tuple(scores.shape)}; probabilities() must return one for each score."
             )
         if not ((chance >= 0) & (chance <= 1) | ~visible).all():
-            raise BadInput(f"{self.name} gave chances that do not lie between 0 and 1.")
+            raise BadInput(f"{self.name} gave probabilities that do not lie between 0 and 1.")
         chance = chance.masked_fill(~visible, 0.0)
         unsure = ~(chance == 1).any(-1, keepdim=True)
         if unsure.any():
@@ -120,7 +152,7 @@ class Sampler(ABC):
 
         Attention over the drawn keys is `softmax(scores + sampler.draw(...))`.
         """
-        chance = self.keep(scores, queries)
+        chance = self.inclusion_probabilities(scores, queries)
         added = -torch.log(chance) if self.weighted else torch.zeros_like(chance)
         if self.draws == "nothing":
             return added.masked_fill(chance == 0, -torch.inf)
@@ -129,14 +161,47 @@ class Sampler(ABC):
         )
         return added.masked_fill(uniform >= chance, -torch.inf)
 
+    def arguments(self) -> str:
+        """Text of the arguments, which `from_arguments` reads: the fields, separated by commas."""
+        if not is_dataclass(self):
+            raise BadInput(f"{self!r} is no dataclass; override arguments() and from_arguments().")
+        return ",".join(str(getattr(self, each.name)) for each in fields(self))
 
-def places(scores: Tensor) -> Tensor:
-    """Place of every key, (N,)."""
+    @classmethod
+    def from_arguments(cls, text: str) -> Sampler:
+        """Build the sampler from what `arguments` wrote: numbers, True and False."""
+        if not is_dataclass(cls):
+            raise BadInput(f"{cls.__name__} is no dataclass; override from_arguments().")
+        given = text.split(",") if text else []
+        if len(given) > len(fields(cls)):
+            raise BadInput(f"{cls.__name__} takes {len(fields(cls))} arguments, got {text!r}.")
+        try:
+            return cls(*map(_parsed, given))
+        except TypeError:  # an argument is missing
+            names = ",".join(each.name for each in fields(cls))
+            raise BadInput(f"{cls.spec_name} takes {names}, got {text!r}.") from None
+
+
+def _parsed(text: str) -> Any:
+    """Read an int, a float, True, False or None."""
+    words: dict[str, Any] = {"True": True, "False": False, "None": None}
+    if text in words:
+        return words[text]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    raise BadInput(f"{text!r} is not a number.")
+
+
+def positions(scores: Tensor) -> Tensor:
+    """Position of every key, (N,)."""
     return torch.arange(scores.shape[-1], device=scores.device)
 
 
 def check_sampler(sampler: object) -> Sampler:
-    """Return a sampler as it is; refuse anything else with one sentence."""
+    """Return a sampler unchanged; refuse anything else."""
     if isinstance(sampler, Sampler):
         return sampler
     raise BadInput(

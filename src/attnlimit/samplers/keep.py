@@ -1,4 +1,4 @@
-"""Some keys for sure, and a sample of the rest."""
+"""Deterministic keys and a uniform sample of the rest."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from attnlimit.samplers.base import Draws, Sampler
 class Keep(Sampler):
     """The keys of `kept`, and an independent sample of the rest, `sample` keys on average.
 
-    `weighted` divides the weight of a sampled key by its chance, so that sums over the keys are
-    unbiased. With `kept=None` every key but the best is sampled.
+    `weighted` divides the weight of a sampled key by its probability, so that sums over the keys
+    are unbiased. With `kept=None` every key but the best is sampled.
     """
 
     kept: Sampler | None = None
@@ -40,30 +40,31 @@ class Keep(Sampler):
 
     @property
     def name(self) -> str:
-        how = "weighted" if self.weighted else "plain"
-        return f"{'best key' if self.kept is None else self.kept.name} + {self.sample} {how}"
+        correction = "weighted" if self.weighted else "plain"
+        kept = "best key" if self.kept is None else self.kept.name
+        return f"{kept} + {self.sample} {correction}"
 
-    def sized(self, n: int) -> Keep:
+    def with_size(self, n: float) -> Keep:
         count = checks.count(n, "n", smallest=1)
         if self.kept is None:
             return Keep(None, count, self.weighted)
         kept = max(1, count // 2)
-        return Keep(self.kept.sized(kept), count - kept, self.weighted)
+        return Keep(self.kept.with_size(kept), count - kept, self.weighted)
 
-    def looked(self, key: int, number: float) -> float:
-        return key * number if self.kept is None else self.kept.looked(key, number)
+    def selection_bytes(self, key: int, number: float) -> float:
+        return key * number if self.kept is None else self.kept.selection_bytes(key, number)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         kept = (
             torch.zeros_like(scores, dtype=torch.bool)
             if self.kept is None
-            else self.kept.keep(scores, queries) == 1
+            else self.kept.inclusion_probabilities(scores, queries) == 1
         )
         return sampled_rest(scores, kept, self.sample)
 
 
 def sampled_rest(scores: Tensor, kept: Tensor, sample: float) -> Tensor:
-    """One for `kept` keys, an equal chance for the other visible ones, `sample` on average."""
+    """One for `kept` keys, an equal probability for the other visible ones, `sample` on average."""
     rest = (scores > -torch.inf) & ~kept
     chance = (sample / rest.sum(-1, keepdim=True).to(scores.dtype).clamp_min(1)).clamp_max(1.0)
     return torch.where(kept, 1.0, chance * rest)

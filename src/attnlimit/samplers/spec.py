@@ -1,78 +1,113 @@
-"""How is a sampler written in a few characters? As on the command line and in plan files.
+"""Samplers as text, on the command line and in plan files, and their registration.
 
-threshold:48:4bit     a threshold by keys of 4 bits; also rank16, page16, and a floor: 4bit:0.2
-threshold:48   top-k:64   top-p:0.95   iid:200   without-replacement:200
-window:64,50   sinks-recent:4,64   sinks-window:4,64
-top-k:64+192          the best 64 and a weighted sample of 192 of the rest
-sinks-recent:4,64+192plain          the same with a sample that is not weighted
-+192                  the best key and a weighted sample of 192
+    threshold:48:4bit     threshold by keys of 4 bits; also rank16, page16, and a floor: 4bit:0.2
+    threshold:48   top-k:64   top-p:0.95   iid:200   without-replacement:200
+    window:64,50   sinks-recent:4,64   sinks-window:4,64
+    top-k:64+192          the best 64 and a weighted sample of 192 of the rest
+    sinks-recent:4,64+192plain          the same with a sample that is not weighted
+    +192                  the best key and a weighted sample of 192
+
+A sampler of another package takes part under a name of its own: by `register("nearby")` on its
+class, or, without an import, by an entry point of the group "attnlimit.samplers" whose name is that
+of the sampler and whose value is its class.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from importlib.metadata import entry_points
+from typing import TypeVar
 
 from attnlimit.errors import BadInput
 from attnlimit.samplers.base import Sampler
-from attnlimit.samplers.iid import Iid
 from attnlimit.samplers.keep import Keep
-from attnlimit.samplers.proxies.spec import check_proxy, parse_proxy, proxy_spec
-from attnlimit.samplers.sinks_and_recent import SinksAndRecent
-from attnlimit.samplers.sinks_and_window import SinksAndWindow
+from attnlimit.samplers.positional import SinksAndRecent, SinksAndWindow, Window
 from attnlimit.samplers.threshold import Threshold
-from attnlimit.samplers.top_k import TopK
-from attnlimit.samplers.top_p import TopP
-from attnlimit.samplers.window import Window
-from attnlimit.samplers.without_replacement import WithoutReplacement
+from attnlimit.samplers.top import TopK, TopP
+from attnlimit.samplers.two_level import TwoLevel
+from attnlimit.samplers.uniform import Iid, WithoutReplacement
 
-_KINDS: dict[str, tuple[type[Sampler], tuple[Callable[[str], float], ...]]] = {
-    "threshold": (Threshold, (float,)),
-    "top-k": (TopK, (int,)),
-    "top-p": (TopP, (float,)),
-    "iid": (Iid, (int,)),
-    "without-replacement": (WithoutReplacement, (int,)),
-    "window": (Window, (int, int)),
-    "sinks-recent": (SinksAndRecent, (int, int)),
-    "sinks-window": (SinksAndWindow, (int, int)),
-}
-NAMES = tuple(_KINDS)
+GROUP = "attnlimit.samplers"
+Kind = TypeVar("Kind", bound=type[Sampler])
+REGISTERED: dict[str, type[Sampler]] = {}
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
 _SAMPLE = re.compile(r"(?P<kept>.*)\+(?P<sample>\d+)(?P<plain>plain)?")
 
 
+def register(name: str) -> Callable[[Kind], Kind]:
+    """Class decorator: give a sampler a name in plan files and on the command line.
+
+    Arguments are written and read as the fields of the dataclass, numbers separated by commas; a
+    class with other arguments overrides `Sampler.arguments` and `Sampler.from_arguments`.
+
+    Examples
+    --------
+    >>> @register("every-other")
+    ... @dataclass(frozen=True)
+    ... class EveryOther(al.Sampler):
+    ...     offset: int = 0
+    """
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise BadInput(f"A sampler's name has lower-case letters, digits and -; got {name!r}.")
+
+    def add(kind: Kind) -> Kind:
+        known = REGISTERED.get(name)
+        # A class defined again, as in a notebook, replaces itself.
+        if known is not None and known.__qualname__ != kind.__qualname__:
+            raise BadInput(f"The sampler name {name!r} already belongs to {known.__name__}.")
+        kind.spec_name = name
+        REGISTERED[name] = kind
+        return kind
+
+    return add
+
+
+_BUILT_IN: dict[str, type[Sampler]] = {
+    "threshold": Threshold,
+    "two-level": TwoLevel,
+    "top-k": TopK,
+    "top-p": TopP,
+    "iid": Iid,
+    "without-replacement": WithoutReplacement,
+    "window": Window,
+    "sinks-recent": SinksAndRecent,
+    "sinks-window": SinksAndWindow,
+}
+for _name, _kind in _BUILT_IN.items():
+    register(_name)(_kind)
+
+
+def sampler_names() -> tuple[str, ...]:
+    """Names of all samplers: the package's, those registered, and those of entry points."""
+    installed = (point.name for point in entry_points(group=GROUP))
+    return tuple(dict.fromkeys([*REGISTERED, *installed]))
+
+
+def _registered(name: str) -> type[Sampler] | None:
+    """The class of a name; an entry point is loaded when its name is first used."""
+    if name not in REGISTERED:
+        for point in entry_points(group=GROUP, name=name):
+            register(name)(point.load())
+    return REGISTERED.get(name)
+
+
 def parse_sampler(text: str) -> Sampler:
-    """Return the sampler that a text such as "threshold:48" names."""
+    """Return the sampler of a text such as "threshold:48"."""
     written = text.strip()
     sampled = _SAMPLE.fullmatch(written)
     if sampled is not None and "e+" not in written:
         kept = parse_sampler(sampled["kept"]) if sampled["kept"] else None
         return Keep(kept, int(sampled["sample"]), weighted=sampled["plain"] is None)
-    name, _, numbers = written.partition(":")
-    if name not in _KINDS:
+    name, _, arguments = written.partition(":")
+    kind = _registered(name)
+    if kind is None:
         raise BadInput(
-            f"There is no sampler {text!r}; write one of {', '.join(_KINDS)} and its size, like "
-            "threshold:48, top-k:64 or top-k:64+192 (the best 64 and a weighted sample of 192)."
+            f"There is no sampler {text!r}; write one of {', '.join(sampler_names())} and its "
+            "size, like threshold:48, top-k:64 or top-k:64+192 (the best 64 and a weighted sample "
+            "of 192)."
         )
-    kind, readers = _KINDS[name]
-    numbers, _, proxy = numbers.partition(":")
-    given = numbers.split(",") if numbers else []
-    try:
-        if len(given) != len(readers) or (proxy and kind is not Threshold):
-            raise ValueError
-        return kind(*(read(part) for read, part in zip(readers, given, strict=True)), **_by(proxy))
-    except ValueError as error:
-        if isinstance(error, BadInput):
-            raise
-        example = {1: f"{name}:48", 2: f"{name}:4,64"}[len(readers)]
-        raise BadInput(f"{text!r} is not a sampler's size; write it like {example}.") from None
-
-
-def _by(text: str) -> dict[str, Any]:
-    """What a threshold looks at, and its floor: "4bit" or "4bit:0.2"."""
-    proxy, _, floor = text.partition(":")
-    found: dict[str, Any] = {"proxy": parse_proxy(proxy)} if proxy else {}
-    return found | ({"floor": float(floor)} if floor else {})
+    return kind.from_arguments(arguments)
 
 
 def sampler_spec(sampler: Sampler) -> str:
@@ -80,11 +115,10 @@ def sampler_spec(sampler: Sampler) -> str:
     if isinstance(sampler, Keep):
         kept = "" if sampler.kept is None else sampler_spec(sampler.kept)
         return f"{kept}+{sampler.sample}{'' if sampler.weighted else 'plain'}"
-    if type(sampler) is Threshold:
-        by = "" if sampler.proxy is None else f":{proxy_spec(check_proxy(sampler.proxy))}"
-        by += f":{sampler.floor!r}" if by and sampler.floor != Threshold.floor else ""
-        return f"threshold:{sampler.c!r}{by}"
-    for name, (kind, _) in _KINDS.items():
-        if type(sampler) is kind:
-            return f"{name}:{','.join(repr(size) for size in vars(sampler).values())}"
-    raise BadInput(f"{sampler!r} is not one of the package's samplers, so it cannot be written.")
+    name = sampler.spec_name
+    if name is None or REGISTERED.get(name) is not type(sampler):
+        raise BadInput(
+            f"{sampler!r} cannot be written: give its class a name with "
+            "@attnlimit.samplers.register(...)."
+        )
+    return f"{name}:{sampler.arguments()}"

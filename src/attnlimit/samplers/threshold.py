@@ -1,8 +1,8 @@
-"""Every key of weight at least 1/c, and a weighted sample of the rest: threshold sampling.
+"""Threshold sampling of keys: every key of weight at least 1/c, and a weighted sample of the rest.
 
-Among all samplers that keep keys independently and divide weights by chances, p = min(1, c P) has
-the fewest keys for a given variance of the output when values are not known. Where the weights P
-come from something smaller than the keys, a proxy, only the keys that are kept need be read.
+Among all samplers that keep keys independently and divide weights by probabilities, p = min(1, c P)
+has the fewest keys for a given variance of the output when values are not known. Where the weights
+P come from a proxy, something smaller than the keys, only the kept keys have to be read.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Sampler
-from attnlimit.samplers.products import Products
-from attnlimit.samplers.proxies import Proxy, check_proxy
+from attnlimit.samplers.base import Products, Sampler
+from attnlimit.samplers.proxies import Proxy, check_proxy, parse_proxy
 
 
 @dataclass(frozen=True)
 class Threshold(Sampler):
-    """Key j kept with chance min(1, c P_j), its weight divided by that: at most about c keys.
+    """Key j kept with probability min(1, c P_j), its weight divided by that: at most about c keys.
 
     A peaked query reads few keys, a diffuse one up to `c`. With a `proxy`, such as "4bit", "rank16"
-    or "page16", P_j is the weight that the proxy gives, but at least `floor` times that of an equal
-    share: a key that the proxy thinks little of must not count too much when it comes.
+    or "page16", P_j is the weight by the proxy, but at least `floor` times an equal share: this
+    bounds the correction of a key whose weight the proxy underestimates.
     """
 
     c: float
@@ -47,21 +46,21 @@ class Threshold(Sampler):
         return f"threshold {self.c:g}{by}"
 
     @property
-    def asks_keys(self) -> bool:
+    def needs_keys(self) -> bool:
         return self.proxy is not None
 
-    def sized(self, n: int) -> Threshold:
-        return replace(self, c=checks.count(n, "n", smallest=1))
+    def with_size(self, n: float) -> Threshold:
+        return replace(self, c=checks.positive(n, "n"))
 
-    def looked(self, key: int, number: float) -> float:
+    def selection_bytes(self, key: int, number: float) -> float:
         if self.proxy is None:
-            return super().looked(key, number)
+            return super().selection_bytes(key, number)
         return check_proxy(self.proxy).bytes(key, number)
 
-    def fetched(self, key: int, value: int, number: float) -> float:
+    def gather_bytes(self, key: int, value: int, number: float) -> float:
         return (value if self.proxy is None else key + value) * number
 
-    def seeing(self, products: Products) -> Sampler:
+    def bind(self, products: Products) -> Sampler:
         if self.proxy is None:
             return self
         return _ByProxy(self, products.weights(check_proxy(self.proxy)))
@@ -69,31 +68,53 @@ class Threshold(Sampler):
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         if self.proxy is not None:
             raise BadInput(
-                f"{self.name} chooses by what stands in for the keys, and there are only scores "
-                "here; give it queries and keys first (sampler.seeing), or leave out the proxy."
+                f"{self.name} needs queries and keys, and there are only scores here; call "
+                "sampler.bind(products) first, or leave out the proxy."
             )
         return (self.c * torch.softmax(scores, -1)).clamp_max(1.0)
+
+    def arguments(self) -> str:
+        """Arguments as text: "48.0", "48.0:4bit" or "48.0:4bit:0.2" with a floor."""
+        text = repr(self.c)
+        if self.proxy is None:
+            return text
+        text += f":{check_proxy(self.proxy).spec}"
+        return text if self.floor == Threshold.floor else f"{text}:{self.floor!r}"
+
+    @classmethod
+    def from_arguments(cls, text: str) -> Threshold:
+        """Read what `arguments` writes."""
+        parts = text.split(":")
+        proxy = parse_proxy(parts[1]) if len(parts) > 1 else None
+        try:
+            if len(parts) > 3:
+                raise ValueError
+            return cls(float(parts[0]), proxy, *map(float, parts[2:]))
+        except ValueError as error:
+            if isinstance(error, BadInput):
+                raise
+            raise BadInput(f"threshold takes c, proxy and floor, got {text!r}.") from None
 
 
 @dataclass(frozen=True, eq=False)
 class _ByProxy(Sampler):
-    """A threshold whose weights are those that a proxy gave."""
+    """A threshold whose weights are those of a proxy."""
 
-    asked: Threshold
+    threshold: Threshold
     weights: Tensor  # (..., R, N)
 
     weighted = True
 
     @property
     def name(self) -> str:
-        return self.asked.name
+        return self.threshold.name
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        """Chances by the proxy; its best key, not the best of all, is certain if no other is."""
+        """Probabilities by the proxy; its own best key gets one, if no other has it."""
         visible = scores > -torch.inf
-        least = self.asked.floor / visible.sum(-1, keepdim=True).to(scores.dtype)
+        least = self.threshold.floor / visible.sum(-1, keepdim=True).to(scores.dtype)
         weights = self.weights.expand(scores.shape)
-        chance = (self.asked.c * torch.maximum(weights, least)).clamp_max(1.0)
+        chance = (self.threshold.c * torch.maximum(weights, least)).clamp_max(1.0)
         best = weights.argmax(-1, keepdim=True)
         unsure = ~((chance == 1) & visible).any(-1, keepdim=True)
         return chance.scatter(-1, best, torch.where(unsure, 1.0, chance.gather(-1, best)))

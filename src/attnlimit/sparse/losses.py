@@ -37,18 +37,12 @@ class Loss(ABC):
         raise BadInput(f"the loss {self.name!r} has no derivative; it exists only for the readout.")
 
     @abstractmethod
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Return eta = prox, the envelope's derivative and its second derivative, in z."""
+
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
         """argmin_x loss(x; y) + (x - z)^2 / (2 gamma)."""
-
-    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Return eta = prox, the envelope's derivative and its second derivative, in z.
-
-        Without a second derivative of the loss, the last is a central difference of the prox.
-        """
-        eta = self.prox(z, gamma, y)
-        step = 1e-5 * (1 + np.abs(z))
-        rise = self.prox(z + step, gamma, y) - self.prox(z - step, gamma, y)
-        return eta, (z - eta) / gamma, np.clip(1 - rise / (2 * step), 0, 1) / gamma
+        return self.envelope_slopes(z, gamma, y)[0]
 
     @property
     def initial_pull(self) -> float:
@@ -65,24 +59,23 @@ class Loss(ABC):
 
 @dataclass(frozen=True)
 class SquareLoss(Loss):
-    """(z - y)^2 / 2."""
+    """(z - y)^2 / (2 width); at width 0 the constraint z = y, the interpolator of least norm."""
 
     name: str = "square"
+    width: float = 1.0
     separates = False
     smooth = True
 
     def value(self, z: Array, y: Array) -> Array:
-        return 0.5 * (z - y) ** 2
+        return (z - y) ** 2 / (2 * self.width) if self.width else 0 * z
 
     def slope(self, z: Array, y: Array) -> Array:
-        return z - y
-
-    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        return (z + gamma * y) / (1 + gamma)
+        return (z - y) / self.width
 
     def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
-        curvature = 1 / (1 + gamma)
-        return self.prox(z, gamma, y), (z - y) * curvature, curvature + 0 * z
+        curvature = 1 / (self.width + gamma)
+        eta = (self.width * z + gamma * y) * curvature
+        return eta, (z - y) * curvature, curvature + 0 * z
 
 
 @dataclass(frozen=True)
@@ -133,6 +126,9 @@ class SmoothedHinge(Loss):
     width: float = 0.5
     name: str = "hinge"
 
+    def __post_init__(self) -> None:
+        positive(self.width, "width")
+
     def value(self, z: Array, y: Array) -> Array:
         gap = 1 - y * z
         bend = np.maximum(gap, 0) ** 2 / (2 * self.width)
@@ -141,16 +137,11 @@ class SmoothedHinge(Loss):
     def slope(self, z: Array, y: Array) -> Array:
         return -y * np.clip((1 - y * z) / self.width, 0, 1)
 
-    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        """Closed form on each piece."""
-        pull = np.clip((1 - y * z) / (self.width + gamma), 0, 1)
-        return z + y * gamma * pull
-
     def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
         """Closed forms: the envelope is a hinge again, smoothed over width + gamma."""
         pull = (1 - y * z) / (self.width + gamma)
-        inside = (pull > 0) & (pull < 1)
-        return self.prox(z, gamma, y), -y * np.clip(pull, 0, 1), inside / (self.width + gamma)
+        inside, slope = (pull > 0) & (pull < 1), -y * np.clip(pull, 0, 1)
+        return z - gamma * slope, slope, inside / (self.width + gamma)
 
 
 @dataclass(frozen=True)
@@ -163,38 +154,12 @@ class HardMargin(Loss):
         """loss(z; y), zero on its domain up to rounding."""
         return np.where(y * z >= 1 - 1e-9, 0.0, np.inf)
 
-    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        """Projection on yz >= 1."""
-        return y * np.maximum(y * z, 1)
-
     def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
         """Of (1 - yz)_+^2 / (2 gamma)."""
         gap = np.maximum(1 - y * z, 0)
         return z + y * gap, -y * gap / gamma, (gap > 0) / gamma
 
 
-@dataclass(frozen=True)
-class Interpolation(Loss):
-    """Zero where z = y and infinite elsewhere: the interpolator of least norm."""
-
-    name: str = "least-norm interpolation"
-    separates = False
-    smooth = True
-
-    def value(self, z: Array, y: Array) -> Array:
-        """loss(z; y), zero on its domain up to rounding."""
-        return np.where(np.abs(z - y) < 1e-9, 0.0, np.inf)
-
-    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        """The label itself."""
-        return y + 0 * z
-
-    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
-        """Of (z - y)^2 / (2 gamma)."""
-        return y + 0 * z, (z - y) / gamma, 1 / gamma + 0 * z
-
-
-@dataclass(frozen=True)
 class UserLoss(Loss):
     """Any convex loss, given as functions value(z, y), slope(z, y) and prox(z, gamma, y).
 
@@ -203,33 +168,39 @@ class UserLoss(Loss):
     infimum is not attained, and the hinges).
     """
 
-    value_function: Function
-    slope_function: Function
-    prox_function: Function
-    name: str = "user"
-    largest_margin: bool = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "separates", self.largest_margin)
-        z = np.array([-2.0, 0.3, 1.7])
-        for label in (-1.0, 1.0):
-            y = np.full(3, label)
-            eta = self.prox_function(z, np.full(3, 0.7), y)
-            gap = np.abs(eta + 0.7 * self.slope_function(eta, y) - z).max()
-            if not gap < 1e-4:
-                raise BadInput(
-                    f"the prox of the loss {self.name!r} does not match its derivative: "
-                    f"prox + gamma * slope(prox) misses z by {gap:.2g} at gamma = 0.7."
-                )
+    def __init__(
+        self,
+        value: Function,
+        slope: Function,
+        prox: Function,
+        name: str = "user",
+        largest_margin: bool = True,
+    ) -> None:
+        self.functions, self.name, self.separates = (value, slope, prox), name, largest_margin
+        z, y = np.array([-2.0, 0.3, 1.7, -2.0, 0.3, 1.7]), np.repeat([-1.0, 1.0], 3)
+        eta = prox(z, np.full(6, 0.7), y)
+        gap = np.abs(eta + 0.7 * slope(eta, y) - z).max()
+        if not gap < 1e-4:
+            raise BadInput(
+                f"the prox of the loss {name!r} does not match its derivative: "
+                f"prox + gamma * slope(prox) misses z by {gap:.2g} at gamma = 0.7."
+            )
 
     def value(self, z: Array, y: Array) -> Array:
-        return self.value_function(z, y)
+        return self.functions[0](z, y)
 
     def slope(self, z: Array, y: Array) -> Array:
-        return self.slope_function(z, y)
+        return self.functions[1](z, y)
 
     def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        return self.prox_function(z, gamma, y)
+        return self.functions[2](z, gamma, y)
+
+    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
+        """The second derivative is a central difference of the prox."""
+        eta = self.prox(z, gamma, y)
+        step = 1e-5 * (1 + np.abs(z))
+        rise = self.prox(z + step, gamma, y) - self.prox(z - step, gamma, y)
+        return eta, (z - eta) / gamma, np.clip(1 - rise / (2 * step), 0, 1) / gamma
 
 
 BY_NAME: dict[str, Loss] = {
@@ -237,9 +208,10 @@ BY_NAME: dict[str, Loss] = {
     "square": SquareLoss(),
     "hinge": SmoothedHinge(),
 }
+LossLike = str | Loss | tuple[Function, Function, Function]
 
 
-def as_loss(loss: str | Loss | tuple[Function, Function, Function]) -> Loss:
+def as_loss(loss: LossLike) -> Loss:
     """Return a Loss from its name, or from (value, slope, prox)."""
     if isinstance(loss, Loss):
         return loss
@@ -250,8 +222,3 @@ def as_loss(loss: str | Loss | tuple[Function, Function, Function]) -> Loss:
     raise BadInput(
         f"loss must be {', '.join(BY_NAME)}, or functions (value, slope, prox); got {loss!r}."
     )
-
-
-def hinge(width: float) -> SmoothedHinge:
-    """Return a hinge smoothed over `width`, in (0, infinity)."""
-    return SmoothedHinge(width=positive(width, "width"))

@@ -1,4 +1,4 @@
-"""SparseTask: which bags of tokens are drawn, and what hides in the positive ones."""
+"""The sparse-token classification task: bags of noise, some with a hidden signal."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from attnlimit.checks import Array, count, mixture_weights, not_negative, probability
+from attnlimit.checks import Array, count, not_negative, probability
 from attnlimit.errors import BadInput
 
 MODELS = ("attention", "pooled", "vectorized")
 BATCH_ENTRIES = 4_000_000
 """Numbers drawn at a time when streaming: 32 MB in double precision."""
+MOST_STRENGTH = 1e4
+"""Largest strength; beyond it the equations of trained readouts lose their digits."""
+MOST_ENTRIES = 2**31
+"""Numbers that `SparseTask.sample` returns at most: 16 GB."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,12 @@ class SparseTask:
         Norm of the shift, theta >= 0, in units of the noise.
     prior
         Probability of a positive bag, pi.
-    positions
-        Probability of each of the L positions to be drawn first as a signal; further ones are
-        drawn in proportion among those left. Uniform if not given.
     """
 
     length: int = 10
     signals: int = 1
     strength: float = 5.0
     prior: float = 0.5
-    positions: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         length = count(self.length, "length")
@@ -55,21 +55,14 @@ class SparseTask:
             )
         object.__setattr__(self, "length", length)
         object.__setattr__(self, "signals", signals)
-        object.__setattr__(self, "strength", not_negative(self.strength, "strength"))
+        strength = not_negative(self.strength, "strength")
+        if strength > MOST_STRENGTH:
+            raise BadInput(
+                f"strength must be at most {MOST_STRENGTH:g} standard deviations of the noise, got "
+                f"{strength:g}; measure it in units of the noise."
+            )
+        object.__setattr__(self, "strength", strength)
         object.__setattr__(self, "prior", probability(self.prior, "prior"))
-        if self.positions is not None:
-            law = mixture_weights(self.positions, length, "positions")
-            if np.count_nonzero(law) < signals:
-                raise BadInput(
-                    f"positions must leave at least signals = {signals} places possible, "
-                    f"but only {np.count_nonzero(law)} have a probability above zero."
-                )
-            object.__setattr__(self, "positions", tuple(law.tolist()))
-
-    @property
-    def uniform_positions(self) -> bool:
-        """Whether every set of R positions is equally likely."""
-        return self.positions is None or len(set(self.positions)) == 1
 
     @property
     def guess(self) -> float:
@@ -86,12 +79,7 @@ class SparseTask:
 
     def supports(self, n: int, rng: np.random.Generator) -> Array:
         """Draw `n` indicator vectors v in {0, 1}^L with R ones."""
-        if self.positions is None:
-            keys = rng.random((n, self.length))
-        else:
-            # exponential races: the R first arrivals are draws without replacement
-            with np.errstate(divide="ignore"):
-                keys = rng.exponential(size=(n, self.length)) / np.asarray(self.positions)
+        keys = rng.random((n, self.length))
         chosen = np.argpartition(keys, self.signals - 1, axis=1)[:, : self.signals]
         support = np.zeros((n, self.length))
         np.put_along_axis(support, chosen, 1.0, axis=1)
@@ -109,7 +97,12 @@ class SparseTask:
         ((8, 4, 5), [-1, 1])
         """
         n, dim = count(n, "n"), count(dim, "dim")
-        rng = np.random.default_rng(seed)
+        if n * self.length * dim > MOST_ENTRIES:
+            raise BadInput(
+                f"n = {n} bags of {self.length} x {dim} numbers do not fit in memory; draw them "
+                "with batches(n, dim, seed)."
+            )
+        rng = generator(seed)
         y = self.labels(n, rng)
         X = rng.standard_normal((n, self.length, dim))
         shift = self.strength * self.direction(dim)
@@ -122,7 +115,21 @@ class SparseTask:
     ) -> Iterator[tuple[Array, NDArray[np.int64]]]:
         """Yield `n` bags in blocks that stay under 32 MB, however large n x L x dim is."""
         n, dim = count(n, "n"), count(dim, "dim")
-        rng = np.random.default_rng(seed)
+        rng = generator(seed)
         block = max(1, BATCH_ENTRIES // (self.length * dim))
         for start in range(0, n, block):
             yield self.sample(min(block, n - start), dim, rng)
+
+
+def check_task(task: object) -> SparseTask:
+    """Return `task` if it is a SparseTask."""
+    if not isinstance(task, SparseTask):
+        raise BadInput(f"task must be an al.sparse.SparseTask, got {type(task).__name__}.")
+    return task
+
+
+def generator(seed: object) -> np.random.Generator:
+    """Return a generator from a seed, or the generator that was given."""
+    if isinstance(seed, np.random.Generator):
+        return seed
+    return np.random.default_rng(count(seed, "seed", smallest=0))

@@ -8,10 +8,10 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.theory.law.average import average_over_queries
-from attnlimit.theory.law.pointwise import pointwise_error
 from attnlimit.theory.moments import WhitenedHead, mean_covariance_with_error
-from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.theory.one_query.average import average_over_queries
+from attnlimit.theory.one_query.pointwise import pointwise_error
+from attnlimit.tokens import Tokens
 
 
 def delta_variance(head: Head, tokens: Tokens, statistic: str) -> tuple[float, float]:
@@ -24,7 +24,7 @@ def delta_variance(head: Head, tokens: Tokens, statistic: str) -> tuple[float, f
         covariance, gap = mean_covariance_with_error(head, tokens)
         variance = float(np.trace(covariance))
         error = gap * variance if np.isfinite(variance) else 0.0
-    elif isinstance(tokens.form, GaussianForm):
+    elif tokens.is_gaussian:
         variance, error = _gaussian_pointwise(WhitenedHead.of(head, tokens)), 0.0
     else:
 

@@ -9,11 +9,13 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from attnlimit.checks import Array
-from attnlimit.errors import NoLimitError
+from attnlimit.errors import BadInput, NoLimitError
 from attnlimit.head import Head
 from attnlimit.result import Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.tokens import Tokens
+
+_LARGEST_LOG = 600.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,12 @@ def _at(head: Head, tokens: Tokens, t: Array) -> tuple[Array, Array, float]:
         log_crowding = float(tokens.cgf(2 * t) - 2 * tokens.cgf(t))
     except NoLimitError:
         return np.full((size, size), np.inf), np.full(size, np.inf), 0.0
-    crowding = np.exp(min(log_crowding, 709.0))
+    if log_crowding > _LARGEST_LOG:
+        raise BadInput(
+            f"the first-order variance at a query overflows: it is of order e^{log_crowding:.0f}; "
+            "give a shorter query or scale the head down."
+        )
+    crowding = np.exp(log_crowding)
     shift = tokens.tilted_mean(2 * t) - tokens.tilted_mean(t)
     moment = tokens.tilted_cov(2 * t) + np.outer(shift, shift)
     covariance = crowding * (head.V @ moment @ head.V.T)

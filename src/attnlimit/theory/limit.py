@@ -27,14 +27,31 @@ def limit(head: Head, tokens: Tokens) -> Callable[[ArrayLike], Array]:
 
 
 def horizon(head: Head, tokens: Tokens) -> float:
-    """H = |S^1/2 A S^1/2|_2, S the tokens' covariance; the mean's rate is 1/2 below H = 1."""
+    """Horizon H of a head: the rate of the mean is 1/2 below H = 1.
+
+    H = |S^1/2 A S^1/2|_2 for Gaussian tokens of covariance S. A mixture has the H of its widest
+    pair of Gaussian parts, max |S_i^1/2 A S_j^1/2|_2: that pair decides the rate. Tokens without a
+    Gaussian part have that of their covariance, and a rate of 1/2 whatever it is.
+    """
     check_match(head, tokens, self_attention=True)
-    root = tokens.sqrt_cov()
-    return float(np.linalg.norm(root @ head.A @ root, 2))
+    if tokens.tail.rate == 0:
+        raise NoLimitError(
+            f"{tokens!r} has no exponential moment, so attention over it has no limit "
+            "and no horizon."
+        )
+    roots = tokens.tail.roots or (tokens.sqrt_cov(),)
+    return max(float(np.linalg.norm(k @ head.A @ q, 2)) for k in roots for q in roots)
 
 
 def check_match(head: Head, tokens: Tokens, self_attention: bool = False) -> None:
-    """Raise unless the head's keys (and queries, for self-attention) live where tokens do."""
+    """Raise unless these are a head and tokens of one dimension (queries too, if they attend)."""
+    if not isinstance(head, Head):
+        raise BadInput(f"head must be an al.Head, got {type(head).__name__}.")
+    if not isinstance(tokens, Tokens):
+        raise BadInput(
+            f"tokens must be a token distribution such as al.Gaussian(dim=3), "
+            f"got {type(tokens).__name__}."
+        )
     if head.key_dim != tokens.dim:
         raise BadInput(
             f"the head takes keys of dimension {head.key_dim} (the rows of A), "
@@ -53,6 +70,11 @@ def check_limit(head: Head, tokens: Tokens) -> None:
     if tokens.tail.has_limit or not head.A.any():
         return
     _refuse_unknown(tokens)
+    if tokens.tail.rate == 0:
+        raise NoLimitError(
+            f"{tokens!r} has no exponential moment: attention over more and more tokens has no "
+            "limit, and there is no curve and no rate."
+        )
     raise NoLimitError(
         f"{tokens!r} as queries reach every score, so a positive share of them lies past the bound "
         f"{tokens.tail.rate:g} on a coordinate of A x where there is no limit: no curve, no rate; "

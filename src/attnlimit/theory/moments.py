@@ -17,7 +17,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import NotConverged
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_limit, check_match, limit
-from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.tokens import Tokens
 
 _QUASI_POINTS = 4096
 _BLOCK = 1024
@@ -75,7 +75,7 @@ def mean_covariance(head: Head, tokens: Tokens) -> Array:
 def mean_covariance_with_error(head: Head, tokens: Tokens) -> tuple[Array, float]:
     """`mean_covariance`, and its numerical error relative to its largest entry."""
     check_limit(head, tokens)
-    if isinstance(tokens.form, GaussianForm):
+    if tokens.is_gaussian:
         return gaussian_mean_covariance(WhitenedHead.of(head, tokens)), 0.0
     atoms = tokens.atoms()
     if atoms is not None:
@@ -114,8 +114,8 @@ def gaussian_mean_covariance(white: WhitenedHead) -> Array:
 def mean_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
     """psi(y) = Gamma(y) - E Gamma + E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))], one row a token."""
     check_limit(head, tokens)
-    points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
-    if isinstance(tokens.form, GaussianForm):
+    points = checks.rows(y, tokens.dim, "y", "the dimension of the tokens")
+    if tokens.is_gaussian:
         white, g, gain, shrunk = _key_response(head, tokens, points)
         return (g @ white.B + gain[:, None] * shrunk) @ white.values.T
     return _quasi_mean_influence(head, tokens, points, 0)
@@ -138,8 +138,8 @@ def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
     (Gamma(x) - m)'], with m and S mean and covariance of the limit's outputs.
     """
     check_limit(head, tokens)
-    points = np.atleast_2d(checks.vectors(y, tokens.dim, "y"))
-    if isinstance(tokens.form, GaussianForm):
+    points = checks.rows(y, tokens.dim, "y", "the dimension of the tokens")
+    if tokens.is_gaussian:
         white, g, gain, shrunk = _key_response(head, tokens, points)
         values = white.values.T
         spread = white.tilt_cov @ np.linalg.inv(np.eye(len(white.B)) + white.tilt_cov)

@@ -2,33 +2,28 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicSpline
 from threadpoolctl import threadpool_limits
 
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.curve import Curve, Diagnostics
-from attnlimit.errors import BadInput
+from attnlimit.errors import BadInput, NotConverged
 from attnlimit.head import Head
+from attnlimit.theory.covariance import covariance_first_order
 from attnlimit.theory.delta import delta_variance
-from attnlimit.theory.law.average import average_pointwise_error
-from attnlimit.theory.pairs.covariance.gaussian import covariance_error
-from attnlimit.theory.pairs.covariance.population import population_covariance_error
-from attnlimit.theory.pairs.error import MeanError
-from attnlimit.theory.pairs.mean import mean_error
-from attnlimit.theory.pairs.sphere.covariance import sphere_covariance_error
+from attnlimit.theory.one_query.average import average_pointwise_error
 from attnlimit.theory.rates import rate
-from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
+from attnlimit.theory.two_query.mean import mean_error
+from attnlimit.tokens import Tokens
 
 if TYPE_CHECKING:
     from attnlimit.samplers import Sampler
 
-_NEIGHBOUR = 1.25
+_NEIGHBOUR = 1.05
 
 
 @runtime_checkable
@@ -85,8 +80,9 @@ def predict(subject: Head | PredictsItself, /, *arguments: Any, **options: Any) 
     n : sequence of int
         Numbers of tokens, each at least 2.
     method : {"exact", "delta"}
-        "exact" holds at every n; "delta" is the first-order expansion for large n, for "mean" and
-        "pointwise", which needs to know less about the tokens.
+        "exact" holds at every n; "delta" is the first-order expansion for large n, which needs to
+        know less about the tokens. "covariance" is first order either way, refused where the next
+        order passes 30 % of it.
 
     Returns
     -------
@@ -106,24 +102,33 @@ def predict_head(
     head: Head, tokens: Tokens, statistic: str, n: ArrayLike, *, method: str = "exact"
 ) -> Curve:
     """`predict` for a head and the measure of its tokens."""
-    if not isinstance(tokens, Tokens):
-        raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
     checks.one_of(method, ("exact", "delta"), "method")
     asymptotic = rate(head, tokens, statistic)
     counts = checks.token_list(n)
-    notes = [str(asymptotic)]
-    if method == "delta":
+    notes = [str(asymptotic), *_population_note(tokens, counts)]
+    if statistic == "covariance":
+        with threadpool_limits(1, "blas"):
+            covariance = covariance_first_order(head, tokens, counts)
+        value, error = covariance.mse, covariance.numerical_error
+        local, used = np.full(len(counts), 0.5), "first order (delta method)"
+        notes.append("first order in 1/n; the numerical error is the size of the next order")
+    elif method == "delta":
         variance, variance_error = delta_variance(head, tokens, statistic)
         value, error = variance / counts, variance_error / counts
         local, used = np.full(len(counts), 0.5), "delta method"
         notes.append("first order in 1/n: right for large n only")
     else:
         used = _METHODS[statistic]
-        nodes = _nodes(counts)
+        near = _neighbours(counts)
+        distinct, place = np.unique(np.concatenate([counts[None], near]), return_inverse=True)
         # Pairs of queries run in threads, on small matrices: threads inside would only compete.
         with threadpool_limits(1, "blas"):
-            found = _exact(head, tokens, statistic, nodes)
-        value, error, local = _smooth_in_n(counts, nodes, *found)
+            values, errors = _exact(head, tokens, statistic, distinct)
+        _check_values(values, errors, head, tokens)
+        value, *around = values[place.reshape(4, -1)]
+        error = errors[place.reshape(4, -1)[0]]
+        with np.errstate(divide="ignore", invalid="ignore"):  # a constant output has no rate
+            local = _local_rate(counts, near, np.sqrt(around))
     return Curve(
         statistic=statistic,
         n=counts,
@@ -137,54 +142,58 @@ def predict_head(
     )
 
 
+def _population_note(tokens: Tokens, n: NDArray[np.int64]) -> list[str]:
+    """A note where more tokens are drawn than were given."""
+    atoms = tokens.atoms()
+    if atoms is None or n.max() <= len(atoms[0]):
+        return []
+    return [
+        f"n exceeds the {len(atoms[0])} given tokens: these are draws with replacement from them; "
+        "of the distribution that they were sampled from, nothing is known at such n"
+    ]
+
+
 _METHODS = {
     "mean": "two-query law",
-    "covariance": "exact bias, fluctuation of pairs",
     "pointwise": "exact law, averaged over queries",
 }
-
-
-@lru_cache(maxsize=8)
-def _mean_error(head: Head, tokens: Tokens, n: tuple[int, ...]) -> MeanError:
-    """The error of the mean, kept for the covariance, which needs it at the same n."""
-    return mean_error(head, tokens, np.array(n))
 
 
 def _exact(head: Head, tokens: Tokens, statistic: str, n: NDArray[np.int64]) -> tuple[Array, Array]:
     """The value at each n, and its numerical error."""
     if statistic == "pointwise":
         return average_pointwise_error(head, tokens, n)
-    form, at = tokens.form, tuple(n.tolist())
-    if statistic == "mean":
-        mean = _mean_error(head, tokens, at)
-        return mean.mse, mean.numerical_error
-    if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim > 1:
-        sphere = Sphere(tokens.dim, form.radius)
-        found = sphere_covariance_error(head, sphere, n, _mean_error(head, tokens, at))
-    elif isinstance(form, GaussianForm):
-        found = covariance_error(head, tokens, n, _mean_error(head, tokens, at))
-    else:
-        found = population_covariance_error(head, tokens, n)
-    return found.mse, found.numerical_error
+    mean = mean_error(head, tokens, n)
+    return mean.mse, mean.numerical_error
 
 
-def _smooth_in_n(
-    n: NDArray[np.int64], nodes: NDArray[np.int64], value: Array, error: Array
-) -> tuple[Array, Array, Array]:
-    """Values, errors and local rates at n, from few nodes: log error is smooth in log n."""
-    if not (value > 0).all():  # nothing to fluctuate: a head whose output is constant
-        zero = np.zeros(len(n))
-        return zero, zero, np.full(len(n), np.nan)
-    x, at = np.log(nodes.astype(np.float64)), np.log(n.astype(np.float64))
-    curve = CubicSpline(x, np.log(value))
-    found = np.exp(curve(at))
-    return found, found * np.interp(at, x, error / value), -curve(at, 1) / 2
+def _neighbours(n: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Three increasing numbers of tokens about each n, itself among them, of shape (3, len(n))."""
+    low = np.minimum((n / _NEIGHBOUR).astype(np.int64), n - 1)
+    high = np.maximum(np.ceil(n * _NEIGHBOUR).astype(np.int64), n + 1)
+    first = np.where(high > checks.MAX_TOKENS, (low / _NEIGHBOUR).astype(np.int64), low)
+    inside = np.stack([first, np.where(high > checks.MAX_TOKENS, low, n), high])
+    inside[2] = np.where(high > checks.MAX_TOKENS, n, high)
+    return np.where(low < 2, np.stack([n, n + 1, n + 2]), inside)
 
 
-def _nodes(n: NDArray[np.int64]) -> NDArray[np.int64]:
-    """At least four numbers of tokens that span n with a little to spare where there is more."""
-    low, high = max(2.0, float(n.min()) / _NEIGHBOUR), max(float(n.max()) * _NEIGHBOUR, 6.0)
-    high = min(high, float(checks.MAX_TOKENS))
-    count = 4 + int(np.ceil(1.2 * np.log10(high / low)))
-    nodes = np.unique(np.round(np.geomspace(low, high, count)).astype(np.int64))
-    return nodes if len(nodes) >= 4 else np.arange(nodes[0], nodes[0] + 5)
+def _local_rate(n: NDArray[np.int64], near: NDArray[np.int64], root: Array) -> Array:
+    """-d log(root) / d log n at n, of the parabola through three points (3, len(n)) about it."""
+    x, y = np.log(near.astype(np.float64)), np.log(root)
+    at = np.log(n.astype(np.float64))
+    first, second = np.diff(y, axis=0) / np.diff(x, axis=0)
+    curvature = (second - first) / (x[2] - x[0])
+    return np.asarray(-(first + curvature * (2 * at - x[0] - x[1])))
+
+
+def _check_values(value: Array, error: Array, head: Head, tokens: Tokens) -> None:
+    """Raise for what is no mean squared error: NaN, infinite, negative, zero by underflow."""
+    constant = not (head.V @ tokens.sqrt_cov()).any()  # all outputs are equal, the error is zero
+    fine = np.isfinite(value) & np.isfinite(error) & ((value > 0) | constant)
+    if not fine.all():
+        wrong = float(value[~fine][0])
+        raise NotConverged(
+            f"the predicted mean squared error came out as {wrong:g}: the scores of this head are "
+            "too sharp for the law; use measure(head, tokens, statistic, n, replicates).",
+            reached=wrong,
+        )

@@ -54,11 +54,9 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
     """
     check_limit(head, tokens)
     checks.one_of(statistic, STATISTICS, "statistic")
-    roots = tokens.tail.roots
-    if not roots:
-        regime = "parametric: bounded tokens" if head.A.any() else "parametric: plain averages"
-        return Rate(statistic, 0.5, 0.5, 0.5, horizon(head, tokens), regime)
-    width = max(float(np.linalg.norm(k @ head.A @ q, 2)) for k in roots for q in roots)
+    width = horizon(head, tokens)
+    if not tokens.tail.roots:
+        return Rate(statistic, 0.5, 0.5, 0.5, width, _bounded_regime(head, tokens))
     square = width**2
     if statistic == "pointwise":
         if square <= 0.5:
@@ -70,6 +68,13 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
         return Rate(statistic, 0.5, 0.5, 0.5, width, "parametric: horizon below 1")
     beta, rms = (float(one(np.asarray(width))) for one in (norm_rate, rms_rate))
     return Rate(statistic, beta, rms, beta, width, "heavy-tailed: horizon 1 or more")
+
+
+def _bounded_regime(head: Head, tokens: Tokens) -> str:
+    atoms = tokens.atoms()
+    if atoms is not None:
+        return f"parametric: draws with replacement from {len(atoms[0])} given tokens"
+    return "parametric: bounded tokens" if head.A.any() else "parametric: plain averages"
 
 
 def norm_rate(horizon: Array) -> Array:

@@ -15,7 +15,7 @@ from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.quadratic_form import quadratic_form_cdf
-from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.tokens import Tokens
 
 _SCRAMBLES = 8
 _POINTS = 1 << 12
@@ -71,7 +71,7 @@ def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:
     root = tokens.sqrt_cov() @ head.A
     edges = np.concatenate([threshold / 2, threshold])
     atoms = tokens.atoms()
-    if isinstance(tokens.form, GaussianForm):
+    if tokens.is_gaussian:
         below, error = _gaussian(root, tokens, edges)
         method = "exact distribution"
     elif atoms is not None:

@@ -1,19 +1,21 @@
-"""Where tokens come from: one measure per file, all with the surface of `Tokens`."""
+"""Token distributions, all with the methods of `Tokens`."""
 
-from attnlimit.tokens.ball import Ball
-from attnlimit.tokens.base import Tokens
-from attnlimit.tokens.cube import Cube
+from attnlimit.tokens.base import (
+    Form,
+    GaussianForm,
+    IndependentForm,
+    SphericalForm,
+    Tail,
+    Tokens,
+    symmetric_root,
+)
 from attnlimit.tokens.empirical import Empirical
-from attnlimit.tokens.form import Form, GaussianForm, IndependentForm, SphericalForm
 from attnlimit.tokens.gaussian import Gaussian
-from attnlimit.tokens.laplace import Laplace
 from attnlimit.tokens.mixture import Mixture
-from attnlimit.tokens.product import Product
+from attnlimit.tokens.product import Cube, Laplace, Product, Signs
+from attnlimit.tokens.sampled import Student, from_sampler
 from attnlimit.tokens.score_law import ScoreLaw
-from attnlimit.tokens.signs import Signs
-from attnlimit.tokens.sphere import Sphere
-from attnlimit.tokens.spherical import Spherical
-from attnlimit.tokens.tail import Tail
+from attnlimit.tokens.spherical import Ball, Sphere, Spherical
 
 __all__ = [
     "Ball",
@@ -31,6 +33,9 @@ __all__ = [
     "Sphere",
     "Spherical",
     "SphericalForm",
+    "Student",
     "Tail",
     "Tokens",
+    "from_sampler",
+    "symmetric_root",
 ]

@@ -1,20 +1,100 @@
-"""What every token measure can say about itself: all that a law needs to know of it."""
+"""Base class of token distributions, the forms they can have, and their tails."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import qmc
 
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, UnboundedSupport
-from attnlimit.tokens.form import Form
-from attnlimit.tokens.root import symmetric_root
 from attnlimit.tokens.score_law import ScoreLaw
-from attnlimit.tokens.tail import BOUNDED, UNKNOWN, Tail
+
+Numbers = NDArray[np.inexact]
+
+
+@dataclass(frozen=True)
+class GaussianForm:
+    """Normal tokens: their mean and covariance say the rest."""
+
+
+@dataclass(frozen=True)
+class SphericalForm:
+    """Uniform on the sphere of `radius` in R^radial_dim, of which d coordinates are kept.
+
+    With radial_dim = d the sphere itself, with d + 2 the ball.
+    """
+
+    radius: float
+    radial_dim: int
+
+
+@dataclass(frozen=True, eq=False)
+class IndependentForm:
+    """Independent coordinates of one symmetric law, which is that of these functions.
+
+    `cgf`, `mean` and `var` are a coordinate's CGF and its derivatives, for complex arguments with a
+    non-zero real part too. `reach` is the largest |coordinate| that matters. `edge` says how the
+    law ends there, if it is one of two: "flat" (uniform in between) or "atom" (two points).
+    """
+
+    cgf: Callable[[Numbers], Numbers]
+    mean: Callable[[Numbers], Numbers]
+    var: Callable[[Numbers], Numbers]
+    reach: float
+    edge: Literal["flat", "atom"] | None = None
+
+
+Form = GaussianForm | SphericalForm | IndependentForm
+
+
+Kind = Literal["bounded", "sub-Gaussian", "exponential", "unknown"]
+_HEAVIER = ("bounded", "sub-Gaussian", "exponential", "unknown")
+
+
+@dataclass(frozen=True, eq=False)
+class Tail:
+    """What is known about a measure's tail.
+
+    "sub-Gaussian": each Gaussian part is something bounded plus S^1/2 times a normal vector, with
+    S^1/2 one of `roots`. "exponential": the CGF is infinite where a coordinate of t reaches `rate`,
+    which is zero for tails that are heavier still.
+    """
+
+    kind: Kind
+    roots: tuple[Array, ...] = ()
+    rate: float = np.inf
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether the CGF is known to be finite everywhere."""
+        return self.kind in ("bounded", "sub-Gaussian")
+
+
+BOUNDED = Tail("bounded")
+UNKNOWN = Tail("unknown")
+
+
+def heaviest(tails: Iterable[Tail]) -> Tail:
+    """The tail of a mixture: as heavy as its heaviest component's."""
+    parts = tuple(tails)
+    return Tail(
+        max((part.kind for part in parts), key=_HEAVIER.index),
+        tuple(root for part in parts for root in part.roots),
+        min(part.rate for part in parts),
+    )
+
+
+def symmetric_root(matrix: Array) -> Array:
+    """The symmetric root of a positive semi-definite matrix; rounding below zero counts as zero."""
+    eigenvalues, eigenvectors = np.linalg.eigh(matrix)
+    return np.asarray((eigenvectors * np.sqrt(np.maximum(eigenvalues, 0))) @ eigenvectors.T)
 
 
 class Tokens(ABC):
@@ -69,6 +149,11 @@ class Tokens(ABC):
     def form(self) -> Form | None:
         """The form of the measure, if laws exist for it alone; None for any other."""
         return None
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the tokens are normal, so that mean and covariance say the rest."""
+        return isinstance(self.form, GaussianForm)
 
     @property
     def tail(self) -> Tail:

@@ -11,11 +11,11 @@ from scipy.special import ndtri
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, UnboundedSupport
-from attnlimit.tokens.base import Tokens
-from attnlimit.tokens.form import GaussianForm
-from attnlimit.tokens.root import symmetric_root
+from attnlimit.tokens.base import GaussianForm, Tail, Tokens, symmetric_root
 from attnlimit.tokens.score_law import ScoreLaw, standard_normal_grid
-from attnlimit.tokens.tail import Tail
+
+MAX_SCORE_STD = 1000.0
+"""Standard deviation of a query's scores up to which the exact law is computed."""
 
 
 @lru_cache(maxsize=16)
@@ -46,7 +46,7 @@ class Gaussian(Tokens):
             scale = checks.not_negative(variance, "variance")
             matrix = scale * np.eye(checks.count(dim, "dim"))
         else:
-            matrix = checks.covariance_matrix(cov, "cov")
+            matrix = _covariance_matrix(cov, "cov")
         self.dim = len(matrix)
         self._cov = matrix
         self._mean = np.zeros(self.dim)
@@ -105,6 +105,11 @@ class Gaussian(Tokens):
     def score_law(self, t: Array) -> ScoreLaw:
         whitened = self._sqrt @ t
         score_std = float(np.linalg.norm(whitened))
+        if score_std > MAX_SCORE_STD:
+            raise BadInput(
+                f"a query's scores have standard deviation {score_std:.3g}, above "
+                f"{MAX_SCORE_STD:g}: attention is a hard maximum there, use hardmax_error."
+            )
         g, weight = standard_normal_grid(score_std)
         along = self._sqrt @ whitened / score_std if score_std > 0 else np.zeros(self.dim)
         return ScoreLaw.build(
@@ -118,3 +123,22 @@ class Gaussian(Tokens):
 
     def __repr__(self) -> str:
         return f"Gaussian(dim={self.dim}, trace={np.trace(self._cov):.4g})"
+
+
+def _covariance_matrix(value: ArrayLike, name: str) -> Array:
+    """Return a symmetric positive semi-definite matrix, rank-deficient ones included."""
+    matrix = checks.real_array(value, name, ndim=2)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise BadInput(f"{name} must be square, but its shape is {matrix.shape}.")
+    if matrix.size == 0:
+        raise BadInput(f"{name} is empty; tokens need at least one dimension.")
+    size = np.abs(matrix).max()
+    if np.abs(matrix - matrix.T).max() > 1e-8 * size:
+        raise BadInput(f"{name} must be symmetric; symmetrise it with (C + C.T) / 2.")
+    matrix = (matrix + matrix.T) / 2
+    smallest = float(np.linalg.eigvalsh(matrix)[0])
+    if smallest < -1e-8 * size:
+        raise BadInput(
+            f"{name} must be positive semi-definite, but its smallest eigenvalue is {smallest:.3g}."
+        )
+    return matrix

@@ -12,9 +12,8 @@ from scipy.special import logsumexp, softmax
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput, UnboundedSupport
-from attnlimit.tokens.base import Tokens
+from attnlimit.tokens.base import Tail, Tokens, heaviest
 from attnlimit.tokens.score_law import ScoreLaw
-from attnlimit.tokens.tail import Tail, heaviest
 
 Labels = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -24,9 +23,9 @@ class Mixture(Tokens):
     """A token is drawn from one of `components`, chosen with probabilities `weights`."""
 
     def __init__(self, weights: ArrayLike, components: Sequence[Tokens]) -> None:
+        if not isinstance(components, Sequence) or not components:
+            raise BadInput(f"components must be a list of token measures, got {components!r}.")
         self.components = tuple(components)
-        if not self.components:
-            raise BadInput("a mixture needs at least one component, got none.")
         if not all(isinstance(component, Tokens) for component in self.components):
             raise BadInput("components must be token measures, such as Gaussian(dim=3).")
         dims = sorted({component.dim for component in self.components})
@@ -34,13 +33,14 @@ class Mixture(Tokens):
             raise BadInput(f"components must share one dimension, got {dims}.")
         self.dim = dims[0]
         self.weights = checks.mixture_weights(weights, len(self.components), "weights")
-        with np.errstate(divide="ignore"):
-            self._log_weights = np.log(self.weights)
+        if not (self.weights > 0).all():
+            raise BadInput("weights must be positive; leave out components of weight zero.")
+        self._log_weights = np.log(self.weights)
 
     def parts(self) -> tuple[tuple[float, Tokens], ...]:
         """The components that occur, mixtures among them taken apart."""
         pairs = zip(self.weights.tolist(), self.components, strict=True)
-        return tuple((w * share, part) for w, c in pairs if w > 0 for share, part in c.parts())
+        return tuple((w * share, part) for w, c in pairs for share, part in c.parts())
 
     @property
     def tail(self) -> Tail:

@@ -1,7 +1,7 @@
-"""What tokens with independent coordinates of one law share.
+"""Tokens with independent, identically distributed, symmetric coordinates: Cube, Signs, Laplace.
 
-Each law gives its coordinate's CGF and two derivatives, for complex arguments too: that is what
-the exact law of their scores needs (docs/theory/exact-law.md, independent coordinates).
+Each class gives the CGF of one coordinate and its two derivatives, for complex arguments too: the
+exact law of the scores needs them (docs/theory/exact-law.md, independent coordinates).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.tokens.base import Tokens
-from attnlimit.tokens.form import IndependentForm, Numbers
+from attnlimit.errors import NoLimitError, UnboundedSupport
+from attnlimit.tokens.base import IndependentForm, Numbers, Tail, Tokens
 
 
 class Product(Tokens):
@@ -63,3 +63,137 @@ class Product(Tokens):
         """u in units of 1/reach, reflected to a non-negative real part (the law is symmetric)."""
         v = self.coordinate_reach * u
         return np.where(np.real(v) < 0, -v, v)
+
+
+class Cube(Product):
+    """Tokens uniform in the cube [-half_width, half_width]^dim."""
+
+    edge = "flat"
+
+    def __init__(self, dim: int, half_width: float = 1.0) -> None:
+        super().__init__(dim)
+        self.half_width = self.coordinate_reach = checks.positive(half_width, "half_width")
+
+    def coordinate_cgf(self, u: Numbers) -> Numbers:
+        """log(sinh(au)/(au))."""
+        v = self._upper(u)
+        near = np.abs(v) < 0.3
+        far = np.where(near, 1.0, v)
+        u = np.where(near, v, 0.0)
+        series = u**2 / 6 - u**4 / 180 + u**6 / 2835 - u**8 / 37800 + u**10 / 467775
+        return np.where(near, series, far + np.log1p(-np.exp(-2 * far)) - np.log(2 * far))
+
+    def coordinate_mean(self, u: Numbers) -> Numbers:
+        """a (coth(au) - 1/(au))."""
+        sign = np.where(np.real(u) < 0, -1.0, 1.0)
+        v = self._upper(u)
+        near = np.abs(v) < 0.3
+        far = np.where(near, 1.0, v)
+        u = np.where(near, v, 0.0)
+        series = u / 3 - u**3 / 45 + 2 * u**5 / 945 - u**7 / 4725 + 2 * u**9 / 93555
+        decay = np.exp(-2 * far)
+        return sign * self.half_width * np.where(near, series, (1 + decay) / (1 - decay) - 1 / far)
+
+    def coordinate_var(self, u: Numbers) -> Numbers:
+        """a^2 (1/(au)^2 - 1/sinh(au)^2)."""
+        v = self._upper(u)
+        near = np.abs(v) < 0.3
+        far = np.where(near, 1.0, v)
+        u = np.where(near, v, 0.0)
+        series = 1 / 3 - u**2 / 15 + 2 * u**4 / 189 - u**6 / 675 + 2 * u**8 / 10395
+        decay = np.exp(-2 * far)
+        exact = 1 / far**2 - 4 * decay / (1 - decay) ** 2
+        return self.half_width**2 * np.where(near, series, exact)
+
+    def extreme(self, u: ArrayLike) -> Array:
+        return self.half_width * np.sign(self._direction(u))
+
+    def transport(self, uniforms: Array) -> Array:
+        return self.half_width * (2 * uniforms - 1)
+
+    def __repr__(self) -> str:
+        return f"Cube(dim={self.dim}, half_width={self.half_width:g})"
+
+
+class Signs(Product):
+    """Tokens uniform on the vertices {-scale, scale}^dim."""
+
+    edge = "atom"
+
+    def __init__(self, dim: int, scale: float = 1.0) -> None:
+        super().__init__(dim)
+        self.scale = self.coordinate_reach = checks.positive(scale, "scale")
+
+    def coordinate_cgf(self, u: Numbers) -> Numbers:
+        """log cosh(au)."""
+        v = self._upper(u)
+        near = np.abs(v) < 0.05
+        far = np.where(near, 1.0, v)
+        u = np.where(near, v, 0.0)
+        series = u**2 / 2 - u**4 / 12 + u**6 / 45 - 17 * u**8 / 2520
+        return np.where(near, series, far + np.log1p(np.exp(-2 * far)) - np.log(2.0))
+
+    def coordinate_mean(self, u: Numbers) -> Numbers:
+        """a tanh(au)."""
+        return self.scale * np.tanh(self.scale * u)
+
+    def coordinate_var(self, u: Numbers) -> Numbers:
+        """a^2 / cosh(au)^2."""
+        decay = np.exp(-2 * self._upper(u))
+        return self.scale**2 * 4 * decay / (1 + decay) ** 2
+
+    def extreme(self, u: ArrayLike) -> Array:
+        return self.scale * np.where(self._direction(u) < 0, -1.0, 1.0)
+
+    def transport(self, uniforms: Array) -> Array:
+        return self.scale * np.where(uniforms < 0.5, -1.0, 1.0)
+
+    def __repr__(self) -> str:
+        return f"Signs(dim={self.dim}, scale={self.scale:g})"
+
+
+class Laplace(Product):
+    """Tokens with independent Laplace coordinates; no limit once a tilt reaches 1/scale."""
+
+    def __init__(self, dim: int, scale: float = 1.0) -> None:
+        super().__init__(dim)
+        self.scale = checks.positive(scale, "scale")
+        self.coordinate_reach = 50 * self.scale
+
+    def coordinate_cgf(self, u: Numbers) -> Numbers:
+        """-log(1 - b^2 u^2)."""
+        return -np.log1p(-((self.scale * u) ** 2))
+
+    def coordinate_mean(self, u: Numbers) -> Numbers:
+        """2 b^2 u / (1 - b^2 u^2)."""
+        return 2 * self.scale**2 * u / (1 - (self.scale * u) ** 2)
+
+    def coordinate_var(self, u: Numbers) -> Numbers:
+        """2 b^2 (1 + b^2 u^2) / (1 - b^2 u^2)^2."""
+        square = (self.scale * u) ** 2
+        return 2 * self.scale**2 * (1 + square) / (1 - square) ** 2
+
+    def extreme(self, u: ArrayLike) -> Array:
+        self._direction(u)
+        raise UnboundedSupport("Laplace tokens have no furthest point: the support is unbounded.")
+
+    @property
+    def tail(self) -> Tail:
+        return Tail("exponential", rate=1 / self.scale)
+
+    def _tilt(self, t: ArrayLike) -> Array:
+        tilt = super()._tilt(t)
+        largest = float(np.abs(tilt).max(initial=0.0))
+        if largest >= 1 / self.scale:
+            raise NoLimitError(
+                f"Laplace tokens of scale {self.scale:g} have no infinite-token limit where a "
+                f"coordinate of t reaches 1/scale = {1 / self.scale:g}; here it is {largest:.4g}."
+            )
+        return tilt
+
+    def transport(self, uniforms: Array) -> Array:
+        centred = uniforms - 0.5
+        return -self.scale * np.sign(centred) * np.log1p(-2 * np.abs(centred))
+
+    def __repr__(self) -> str:
+        return f"Laplace(dim={self.dim}, scale={self.scale:g})"

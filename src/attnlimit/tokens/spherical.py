@@ -1,4 +1,4 @@
-"""What the sphere and the ball share: one radial law, seen from two dimensions.
+"""Tokens uniform on a sphere or in a ball: one radial law, seen from two dimensions.
 
 The uniform measure in the ball of R^d is the projection of the one on the sphere of R^{d+2}
 (Archimedes), so both are a `radial_dim`-dimensional sphere seen through d coordinates.
@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import gammaln
+from scipy.special import gammaln, ndtri
 
+from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.tokens.base import Tokens
+from attnlimit.errors import BadInput
+from attnlimit.tokens.base import SphericalForm, Tokens
 from attnlimit.tokens.bessel import bessel_ratio, bessel_ratio_slope, log_hypergeometric
-from attnlimit.tokens.form import SphericalForm
 from attnlimit.tokens.score_law import ScoreLaw, resolved_panels
+
+_WIDEST = 5e4  # score that the nodes resolve
 
 
 class Spherical(Tokens):
@@ -95,6 +98,11 @@ def _height_nodes(radial_dim: int, kappa: float) -> tuple[Array, Array]:
     """
     if radial_dim == 1:
         return np.array([-1.0, 1.0]), np.array([0.5, 0.5])
+    if kappa > _WIDEST:
+        raise BadInput(
+            f"scores reach {kappa:.3g}: attention is a hard maximum there, use hardmax_error or "
+            "scale the head down."
+        )
     power = radial_dim - 1
     reach = np.arccosh(np.exp(min(110.0 / power, 700.0)))  # sech^power < 1e-47 beyond it
     width = min(1.0, 4.0 / np.sqrt(power))
@@ -105,3 +113,47 @@ def _height_nodes(radial_dim: int, kappa: float) -> tuple[Array, Array]:
     log_density = -power * (np.logaddexp(x, -x) - np.log(2))
     log_density += gammaln(radial_dim / 2) - gammaln((radial_dim - 1) / 2) - np.log(np.pi) / 2
     return np.tanh(x), dx * np.exp(log_density)
+
+
+class Sphere(Spherical):
+    """Tokens uniform on the sphere of the given radius in R^dim."""
+
+    def __init__(self, dim: int, radius: float = 1.0) -> None:
+        size = checks.count(dim, "dim")
+        super().__init__(size, checks.positive(radius, "radius"), radial_dim=size)
+
+    def transport(self, uniforms: Array) -> Array:
+        normals = ndtri(uniforms)
+        return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        normals = rng.standard_normal((n, self.dim))
+        return self.radius * normals / np.linalg.norm(normals, axis=1, keepdims=True)
+
+    def atoms(self) -> tuple[Array, Array] | None:
+        if self.dim > 1:
+            return None
+        return self.radius * np.array([[-1.0], [1.0]]), np.array([0.5, 0.5])
+
+    def __repr__(self) -> str:
+        return f"Sphere(dim={self.dim}, radius={self.radius:g})"
+
+
+class Ball(Spherical):
+    """Tokens uniform in the ball of the given radius in R^dim."""
+
+    def __init__(self, dim: int, radius: float = 1.0) -> None:
+        size = checks.count(dim, "dim")
+        super().__init__(size, checks.positive(radius, "radius"), radial_dim=size + 2)
+
+    @property
+    def transport_dim(self) -> int:
+        return self.dim + 1
+
+    def transport(self, uniforms: Array) -> Array:
+        normals = ndtri(uniforms[:, :-1])
+        normals /= np.linalg.norm(normals, axis=1, keepdims=True)
+        return self.radius * normals * uniforms[:, -1:] ** (1 / self.dim)
+
+    def __repr__(self) -> str:
+        return f"Ball(dim={self.dim}, radius={self.radius:g})"

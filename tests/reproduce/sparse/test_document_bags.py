@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 
+import document_bags as documents
+from attnlimit.bags import plan as plan_bags
 from attnlimit.errors import BadInput
-from attnlimit.reproduce.sparse import document_bags as documents
-from attnlimit.sparse import measure_plan, plan_bags
+from planned_bags import measure_plan
 
 TITLES = [f"article {i}" for i in range(6)]
 
@@ -21,13 +22,13 @@ class Articles(dict):
 @pytest.fixture
 def marked(monkeypatch):
     """Stands in for the model: a sentence's embedding is its article and its place in it."""
-    import attnlimit.models
+    from attnlimit.models import texts as source
 
     def embedded(model, title, most):
         return np.array([[TITLES.index(title), place] for place in range(most or 30)], float)
 
     articles = Articles((title, Article(title)) for title in TITLES)
-    monkeypatch.setattr(attnlimit.models, "wikipedia", lambda: articles)
+    monkeypatch.setattr(source, "wikipedia", lambda: articles)
     monkeypatch.setattr(documents, "sentence_embeddings", embedded)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.reproduce.compare import is_beyond, with_z
-from attnlimit.reproduce.sparse.rows import at_size
+from attnlimit.reproduce.sparse_rows import at_size
 
 
 def test_a_share_that_no_draw_could_show_is_none():

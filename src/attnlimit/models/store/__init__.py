@@ -1,1 +1,1 @@
-"""Captures as files: one of tensors for each layer, and a manifest that says what they are."""
+"""Captures as files, in a folder of this machine or at an address."""

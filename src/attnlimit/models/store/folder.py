@@ -1,167 +1,58 @@
-"""Where is a capture's folder? On this machine, or at any address that fsspec knows.
+"""Writing a capture to a folder layer by layer, and reading it head by head from any address.
 
 A file of a remote folder is copied here once, held to its hash on the way, and mapped into memory
-like one that was here all along: copies are named by their hash, so that every process of a
-machine shares them, and a capture that has changed is copied anew.
+like a local one. Copies are named by their hash: every process of a machine shares them, and a
+capture that has changed is copied anew.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.files import MOST_JSON, Damaged, digest, write_atomically
-from attnlimit.models.load.files import file_inside
-from attnlimit.models.load.load import cache_folder
-from attnlimit.models.store.manifest import NAME, LayerFile
+from attnlimit.models.captured.captured import (
+    Captured,
+    CapturedLayer,
+    Mask,
+    OutputGradients,
+    Probes,
+)
+from attnlimit.models.captured.encode import Encoded
+from attnlimit.models.loading.files import file_inside
+from attnlimit.models.loading.model import cache_folder, file_hash
+from attnlimit.models.store.format import (
+    MANIFEST,
+    NAMES,
+    GradientScale,
+    LayerAttention,
+    LayerFile,
+    Manifest,
+    Place,
+    mapped,
+    read_header,
+    reason_of,
+    rows_of,
+    write_header,
+)
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(:|/)")
 """How addresses begin: s3://bucket, simplecache::s3://bucket; a path made of one has one slash."""
 HERE = "file://"
-PIECE = 1 << 20
-
-
-class Folder(ABC):
-    """A capture's folder."""
-
-    name: str  # as people know it
-
-    @abstractmethod
-    def manifest(self) -> Path:
-        """Return a file of this machine that holds the manifest as it is now."""
-
-    @abstractmethod
-    def file(self, about: LayerFile) -> Path:
-        """Return a file of this machine that holds a layer."""
-
-    @abstractmethod
-    def inside(self, name: str) -> Folder:
-        """Return a folder in this one."""
-
-    def none_here(self) -> BadInput:
-        """Say that this is no capture's folder."""
-        return BadInput(
-            f"{self.name} holds no capture: it has no {NAME}; make one with `attnlimit capture` "
-            "or cap.save(folder)."
-        )
-
-
-class LocalFolder(Folder):
-    """A folder of this machine."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.name = path, str(path)
-
-    def manifest(self) -> Path:
-        """Return the manifest itself."""
-        path = self.path / NAME
-        if not path.is_file():
-            raise self.none_here()
-        return path
-
-    def file(self, about: LayerFile) -> Path:
-        """Return the file itself, which must be in the folder."""
-        return file_inside(self.path, about.file)
-
-    def inside(self, name: str) -> Folder:
-        """Return a folder in this one."""
-        return LocalFolder(self.path / name)
-
-
-class RemoteFolder(Folder):
-    """A folder at an address that fsspec opens."""
-
-    def __init__(self, address: str) -> None:
-        self.name = address.rstrip("/")
-
-    def manifest(self) -> Path:
-        """Copy the manifest."""
-        content = b"".join(self._pieces(NAME, MOST_JSON))
-        return self._kept(f"{digest(content)}.json", content)
-
-    def file(self, about: LayerFile) -> Path:
-        """Copy a layer's file, unless it is here already."""
-        path = cache_folder() / "captures" / f"{about.sha256}.safetensors"
-        if path.is_file() and path.stat().st_size == about.bytes:
-            return path
-        found = hashlib.sha256()
-
-        def checked() -> Iterator[bytes]:
-            for piece in self._pieces(about.file, about.bytes):
-                found.update(piece)
-                yield piece
-            if found.hexdigest() != about.sha256:
-                raise Damaged(
-                    f"{self._address(about.file)} is damaged: it does not have its SHA-256; copy "
-                    "the capture there again."
-                )
-
-        return self._kept(path.name, checked())
-
-    def inside(self, name: str) -> Folder:
-        """Return a folder in this one."""
-        return RemoteFolder(self._address(name))
-
-    def _address(self, name: str) -> str:
-        """Address of what is in the folder: the first path of a chain like zip://a::s3://b."""
-        chain = self.name.split("::")
-        place = next((i for i, link in enumerate(chain) if "://" in link), -1)
-        chain[place] = f"{chain[place].rstrip('/')}/{name}"
-        return "::".join(chain)
-
-    def _kept(self, name: str, content: bytes | Iterator[bytes]) -> Path:
-        path = cache_folder() / "captures" / name
-        try:
-            write_atomically(path, content, durable=False)
-        except OSError as error:
-            raise AttnlimitError(
-                f"Cannot copy {self.name} to {path.parent}: {error.strerror or error}; set "
-                "ATTNLIMIT_CACHE to a folder that can be written and has room."
-            ) from None
-        return path
-
-    def _pieces(self, name: str, most: int) -> Iterator[bytes]:
-        """Read a file piece by piece, and not past what it should have."""
-        try:
-            import fsspec
-        except ImportError:
-            raise AttnlimitError(
-                f"Reading {self.name} needs fsspec: run `pip install 'attnlimit[remote]'`, or copy "
-                "the folder here."
-            ) from None
-        address = self._address(name)
-        try:
-            with fsspec.open(address, "rb") as file:
-                while piece := file.read(min(PIECE, most + 1)):
-                    most -= len(piece)
-                    if most < 0:
-                        raise Damaged(f"{address} is damaged: it is larger than it should be.")
-                    yield piece
-        except FileNotFoundError:
-            if name == NAME:
-                raise self.none_here() from None
-            raise Damaged(f"{address} is missing; copy the capture there again.") from None
-        except (AttnlimitError, GeneratorExit):
-            raise
-        except Exception as error:  # every file system fails in a way of its own
-            reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-            raise BadInput(f"{address} cannot be read: {reason}.") from None
 
 
 def is_address(folder: str | Path) -> bool:
-    """Whether a capture's folder is elsewhere."""
+    """Whether a capture's folder is not on this machine."""
     return ADDRESS.match(str(folder)) is not None and not str(folder).startswith(HERE)
-
-
-def folder_at(folder: str | Path) -> Folder:
-    """Return the folder that a user named, by its path or its address."""
-    if isinstance(folder, str) and is_address(folder):
-        return RemoteFolder(folder)
-    return LocalFolder(local_path(folder))
 
 
 def local_path(folder: str | Path) -> Path:
@@ -177,3 +68,248 @@ def local_path(folder: str | Path) -> Path:
 def as_written(folder: str | Path) -> str:
     """Return a whole path, or an address as it is: what means the same to every worker."""
     return str(folder) if is_address(folder) else str(local_path(folder).resolve())
+
+
+def inside(folder: str | Path, name: str) -> str:
+    """Return what is in a folder: in the first path of a chain of addresses, zip://a::s3://b."""
+    if not is_address(folder):
+        return str(local_path(folder) / name)
+    chain = str(folder).split("::")
+    place = next((i for i, link in enumerate(chain) if "://" in link), -1)
+    chain[place] = f"{chain[place].rstrip('/')}/{name}"
+    return "::".join(chain)
+
+
+def capture_file(folder: str | Path, name: str, most: int = MOST_JSON, sha256: str = "") -> Path:
+    """Return a file of a capture's folder; one at an address is copied to the cache first.
+
+    A remote file of more than `most` bytes, or of another hash than `sha256`, is refused.
+    """
+    none = BadInput(
+        f"{folder} holds no capture: it has no {MANIFEST}, which is written last; make one with "
+        "`attnlimit capture` or cap.save(folder)."
+    )
+    if not is_address(folder):
+        if name == MANIFEST and not (local_path(folder) / name).is_file():
+            raise none
+        return file_inside(local_path(folder), name)
+    address, cache = inside(folder, name), cache_folder() / "captures"
+    if sha256 and (copy := cache / f"{sha256}-{name}").is_file():
+        return copy
+    try:
+        import fsspec
+
+        with fsspec.open(address, "rb") as file:
+            content = file.read(most + 1)
+    except ImportError:
+        raise AttnlimitError(
+            f"Reading {folder} needs fsspec and the package of its file system: run "
+            "`pip install 'attnlimit[remote]'`, or copy the folder here."
+        ) from None
+    except FileNotFoundError:
+        if name == MANIFEST:
+            raise none from None
+        raise Damaged(f"{address} is missing; copy the capture there again.") from None
+    except Exception as error:  # every file system fails in a way of its own
+        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
+        raise BadInput(f"{address} cannot be read: {reason}.") from None
+    if len(content) > most:
+        raise Damaged(f"{address} is damaged: it is larger than it should be.")
+    found = digest(content)
+    if found != (sha256 or found):
+        raise Damaged(
+            f"{address} is damaged: it does not have its SHA-256; copy the capture there again."
+        )
+    try:
+        write_atomically(cache / f"{found}-{name}", content, durable=False)
+    except OSError as error:
+        raise AttnlimitError(
+            f"Cannot copy {address} to {cache}: {error.strerror or error}; set ATTNLIMIT_CACHE to "
+            "a folder that can be written and has room."
+        ) from None
+    return cache / f"{found}-{name}"
+
+
+class StoredLayers(Mapping[int, CapturedLayer]):
+    """The layers of a folder, each opened and checked when it is first used."""
+
+    def __init__(self, folder: str | Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._files = {entry.layer: entry for entry in manifest.layers}
+        self._open: dict[int, CapturedLayer] = {}
+
+    def __getitem__(self, number: int) -> CapturedLayer:
+        if number not in self._open:
+            about = self._files[number]
+            path = capture_file(self.folder, about.file, about.bytes, about.sha256)
+            try:
+                self._open[number] = _open_layer(path, about, self.manifest)
+            except (OSError, KeyError, TypeError, ValueError) as error:
+                raise Damaged(f"{path} is damaged: {reason_of(error)}.") from None
+        return self._open[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+
+def _open_layer(path: Path, about: LayerFile, manifest: Manifest) -> CapturedLayer:
+    """Map a layer's file, which is held to its hash; ValueError says what is wrong with it."""
+    size = path.stat().st_size
+    if size != about.bytes:
+        raise ValueError(f"it has {size} bytes, and its manifest says {about.bytes}")
+    if file_hash(path) != about.sha256:
+        raise ValueError("it does not have its SHA-256; capture again")
+    places, metadata = read_header(path)
+    _check_shapes(places, manifest)
+    attention = LayerAttention.model_validate_json(metadata["attention"])
+    if attention.layer != about.layer:
+        raise ValueError("it is of another layer")
+    tensors = {name: mapped(path, place) for name, place in places.items()}
+    for name, tensor in tensors.items():
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"it contains NaN or infinite numbers, in {name[:40]!r}")
+    gradients = None
+    if "g" in tensors:
+        factors = GradientScale.model_validate_json(metadata["gradients"])
+        gradients = OutputGradients(tensors["g"], factors.scale, factors.limit)
+    positions, bias = tensors["positions"][0], tensors.get("bias")
+    if bool((positions[1:] <= positions[:-1]).any()):
+        raise ValueError("its positions do not rise")
+    if bias is not None and int(positions[-1] - positions[0]) > (bias.shape[1] - 1) // 2:
+        raise ValueError("its bias does not reach over its positions")
+    return CapturedLayer(
+        q=tensors["q"],
+        k=tensors["k"],
+        v=tensors["v"],
+        mask=Mask(positions, attention.causal, attention.window),
+        scale=attention.scale,
+        softcap=attention.softcap,
+        bias=bias,
+        gradients=gradients,
+    )
+
+
+def _check_shapes(places: dict[str, Place], manifest: Manifest) -> None:
+    tokens, heads = len(manifest.tokens), manifest.heads
+    groups, width, value_width = places["k"].shape[0], places["q"].shape[-1], places["v"].shape[-1]
+    kind: str = manifest.dtype
+    expected: dict[str, tuple[str, tuple[int, ...]]] = {
+        "q": (kind, (heads, tokens, width)),
+        "k": (kind, (groups, tokens, width)),
+        "v": (kind, (groups, tokens, value_width)),
+        "positions": ("I64", (1, tokens)),
+    }
+    if manifest.probes is not None:
+        expected["g"] = (kind, (manifest.probes.count, heads, tokens, value_width))
+    if "bias" in places:
+        expected["bias"] = (places["bias"].dtype, (heads, places["bias"].shape[-1]))
+    stated = {name: (place.dtype, place.shape) for name, place in places.items()}
+    if stated != expected or 0 in (groups, width, value_width) or heads % groups:
+        raise ValueError(
+            f"its tensors are not those of {heads} heads over {tokens} tokens in {kind}"
+            f"{'' if manifest.probes is None else ', with gradients'}"
+        )
+
+
+class AlreadyWritten(Exception):
+    """The folder holds the whole capture: the pass of the model need not go on."""
+
+
+class CaptureWriter:
+    """Writes the layers of a capture to a folder, in any order, and then its manifest."""
+
+    def __init__(
+        self,
+        folder: str | Path,
+        text: Captured | Encoded,
+        depth: int,
+        layers: Sequence[int],
+        probes: Probes | None = None,
+    ) -> None:
+        self.folder, self.text = local_path(folder), text
+        self.depth, self.layers, self.probes = depth, tuple(layers), probes
+        self._about: dict[str, Any] = {}
+        self._written: list[LayerFile] = []
+
+    def begin(self, like: CapturedLayer) -> None:
+        """Check the folder; raise `AlreadyWritten` if it holds this capture, and all of it."""
+        if self._about:
+            return
+        if self.folder.exists() and not self.folder.is_dir():
+            raise BadInput(f"{self.folder} is a file; name a folder for the capture.")
+        self._about = {
+            "tokens": self.text.tokens,
+            "positions": tuple(self.text.positions.tolist()),
+            "special": tuple(torch.nonzero(self.text.special).ravel().tolist()),
+            "depth": self.depth,
+            "heads": len(like.q),
+            "dtype": NAMES[like.q.dtype],
+            "source": json.loads(json.dumps(self.text.source)),  # as it will be read back
+            "probes": self.probes,
+        }
+        if not (self.folder / MANIFEST).exists():
+            return
+        there = Manifest.read(self.folder / MANIFEST)
+        same = all(getattr(there, name) == value for name, value in self._about.items())
+        if not same or tuple(entry.layer for entry in there.layers) != self.layers:
+            raise BadInput(
+                f"{self.folder} holds another capture ({there.source.get('model', 'a model')}, "
+                f"{len(there.tokens)} tokens); name another folder, or remove it."
+            )
+        paths = {self.folder / entry.file: entry.sha256 for entry in there.layers}
+        if all(path.is_file() and file_hash(path) == sha256 for path, sha256 in paths.items()):
+            raise AlreadyWritten
+
+    def add(self, number: int, layer: CapturedLayer) -> None:
+        """Write one layer."""
+        self.begin(layer)
+        tensors = {"q": layer.q, "k": layer.k, "v": layer.v}
+        tensors["positions"] = layer.mask.positions.to(torch.int64)[None]
+        attention = {
+            "layer": number,
+            "causal": layer.mask.causal,
+            "window": layer.mask.window,
+            "scale": layer.scale,
+            "softcap": layer.softcap,
+        }
+        metadata = {"attention": json.dumps(attention, allow_nan=False)}
+        if layer.bias is not None:
+            tensors["bias"] = layer.bias
+        if layer.gradients is not None:
+            tensors["g"] = layer.gradients.g
+            factors = {"scale": layer.gradients.scale, "limit": layer.gradients.limit}
+            metadata["gradients"] = json.dumps(factors, allow_nan=False)
+        header = write_header(tensors, metadata)
+        path, sha256 = self.folder / f"layer-{number:04d}.safetensors", hashlib.sha256()
+
+        def content() -> Iterator[bytes]:
+            for piece in chain([header], *map(rows_of, tensors.values())):
+                sha256.update(piece)
+                yield piece
+
+        write_atomically(path, content())
+        size, digits = path.stat().st_size, sha256.hexdigest()
+        self._written.append(LayerFile(layer=number, file=path.name, bytes=size, sha256=digits))
+
+    def finish(self) -> None:
+        """Write the manifest, without which a folder holds no capture."""
+        files = tuple(sorted(self._written, key=lambda entry: entry.layer))
+        Manifest(**self._about, layers=files).write(self.folder)
+
+
+def save(capture: Captured, folder: str | Path) -> Path:
+    """Write a capture to a folder, which `attnlimit.models.open_capture` opens.
+
+    One safetensors file a layer and a manifest with their hashes (docs/captures.md). A folder with
+    another capture is refused.
+    """
+    layers = sorted(capture.layers)
+    writer = CaptureWriter(folder, capture, capture.depth, layers, capture.probes)
+    with suppress(AlreadyWritten):
+        for number in layers:
+            writer.add(number, capture.layers[number])
+        writer.finish()
+    return writer.folder

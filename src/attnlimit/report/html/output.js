@@ -4,14 +4,11 @@ const OUT = DATA.output;
 const LOOKS = {
   "threshold": ["--c1", "circle", 3], "top-k + sample": ["--c4", "triangle-up", 1.8],
   "top-p": ["--c3", "diamond", 1.8], "top-k": ["--c2", "square", 1.8],
-  "sinks + recent": ["--c5", "x", 1.8], "yardstick": ["--soft", "circle", 1.8],
+  "sinks + recent": ["--c5", "x", 1.8], "bound": ["--soft", "circle", 1.8],
 };
-let level = OUT ? OUT.chosen : 0;
-const unit = OUT && OUT.measure === "kl" ? " nats" : "";
+let level = OUT.chosen;
+const unit = OUT.unit;
 const atLevel = () => OUT.levels[level];
-const asOption = (target) => (OUT.measure === "kl" ? `--kl ${Number(target.toPrecision(6))}`
-  : `--cosine ${Number((1 - target).toPrecision(8))}`);
-
 function ruleOf(sampler) {
   if (sampler === null) return "a size for each head";
   const [kind, size] = sampler.split(":");
@@ -20,12 +17,13 @@ function ruleOf(sampler) {
 
 function drawLevel() {
   const now = atLevel();
-  const kept = OUT.measure === "kl" ? `${short(now.target)} nats` : `cosine ${Number((1 - now.target).toPrecision(8))}`;
+  const kept = OUT.measure === "cosine_loss" ? `cosine ${Number((1 - now.target).toPrecision(8))}`
+    : `${short(now.target)}${unit}`;
   byId("target-value").textContent = short(now.target);
   byId("target").setAttribute("aria-valuetext", `${short(now.target)}${unit}`);
   byId("target-says").textContent = `For ${kept}, a query of ${OUT.model} reads ${short(now.keys)} of ` +
     `${short(now.visible)} keys: ${percent(now.keys / now.visible, now.keys / now.visible < 0.1 ? 1 : 0)} of them.` +
-    (now.trusted ? "" : " So large an error is more than predictions are good for: measure it.");
+    (now.trusted ? "" : " This prediction is not trusted: measure it.");
   const facts = [
     ["keys read", `${short(now.keys)} of ${short(now.visible)}`],
     ["predicted", `${short(now.predicted, 2)} ± ${short(now.stderr, 1)}${unit}`],
@@ -37,7 +35,7 @@ function drawLevel() {
     box.append(make("dt", term), make("dd", value));
     return box;
   }));
-  byId("target-command").textContent = `${DATA.command} ${asOption(now.target)}`;
+  byId("target-command").textContent = `${DATA.command} ${now.option}`;
 }
 
 function drawCurve() {
@@ -50,7 +48,7 @@ function drawCurve() {
     const hover = `%{x:.3g} keys: %{y:.2g}${unit}`;
     if (!fixed) {
       traces.push({ x: predicted.x, y: predicted.y, name: plotText(label), legendgroup: name, mode: "lines",
-        line: { color: colour, width, dash: name === "yardstick" ? "dot" : "solid" },
+        line: { color: colour, width, dash: name === "bound" ? "dot" : "solid" },
         hovertemplate: `${plotText(name)}, predicted<br>${hover}<extra></extra>` });
     }
     if (measured.x.length) {
@@ -104,14 +102,12 @@ document.querySelectorAll(".command").forEach((box) => {
   box.append(button);
 });
 
-if (OUT) {
-  byId("target").addEventListener("input", (event) => {
-    level = Number(event.target.value);
-    drawLevel();
-    drawCurve();
-    paintMap();
-  });
-  byId("target").value = level;
+byId("target").addEventListener("input", (event) => {
+  level = Number(event.target.value);
   drawLevel();
-  drawn.set("output", drawCurve);
-}
+  drawCurve();
+  paintMap();
+});
+byId("target").value = level;
+drawLevel();
+drawn.set("output", drawCurve);

@@ -1,0 +1,329 @@
+"""Fast decoding: its kernels and a whole model, against dense attention and other programs.
+
+Kernels read real keys of one layer of SmolLM2, tiled with noise past 8000 tokens, and are compared
+at equal error. The dense baseline is the fastest that PyTorch has here: grouped matrix products on
+a preallocated cache.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlimit.decoding.attention import FLOOR, MULTIPLE, page_floor
+from attnlimit.decoding.cost import cost_model
+from attnlimit.decoding.dot import BLOCK
+from attnlimit.decoding.index import KeyIndex, centred_keys
+from attnlimit.decoding.kernels import NEVER, OUTLIERS, decode_by_keys, decode_by_pages
+from attnlimit.models import addresses, fast_decoding, load
+from attnlimit.planning.cost import Shape
+from attnlimit.samplers import Threshold, TwoLevel
+from benchmarks.row import Row
+
+LAYER = 15
+SIZES = (1024, 4096, 8192, 16384, 65536, 262144)
+TARGETS = {4096: 3.5, 8192: 5.0, 16384: 8.0, 65536: 20.0, 262144: 40.0}
+C = 96.0
+TEXTS = ("Taft 1910", "Truman 1946", "Carter 1980", "Roosevelt 1907")
+OUT = Path("report/decoding.json")
+
+
+def captured_layer(tokens: int = 8192) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Last query, keys and values of one layer of SmolLM2 on an address, and its scale."""
+    from attnlimit.models.captured.dense import attend_dense
+    from attnlimit.models.captured.interface import attention_as
+
+    model = load("smollm2")
+    assert model.tokenizer is not None
+    text = next(one.text for one in addresses() if one.title == TEXTS[0])
+    ids = torch.tensor([model.tokenizer(text).input_ids[: tokens - 1]])
+    held: list[Any] = []
+
+    def attention(call: Any) -> Tensor:
+        if call.layer == LAYER:
+            held.append((call.query[0, :, -1].clone(), call.key[0], call.value[0], call.scale))
+        return attend_dense(call)
+
+    with torch.no_grad(), attention_as(model.model, attention):
+        model.model(ids, use_cache=False, logits_to_keep=1)
+    query, key, value, scale = held[0]
+    return query, key, value, float(scale)
+
+
+class Problem:
+    """One decoded token of one layer: dense attention, one level and two levels."""
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
+        self.query, self.key, self.value = query, key.contiguous(), value.contiguous()
+        self.scale = scale
+        groups, tokens, width = key.shape
+        heads = len(query)
+        rows = self.key.numpy(), self.value.numpy()
+        self.first, self.count = np.zeros(groups, np.int64), np.full(groups, tokens, np.int64)
+        self.index = KeyIndex(key.mean(1).numpy(), tokens)
+        self.index.append(rows[0], self.first, self.count)
+        self.pages = self.index.summarise(centred_keys(rows[0], self.first, self.index.mean))
+        slots = self.index.codes.shape[1] * BLOCK
+        self.out, self.stats = np.zeros((heads, width), np.float32), np.zeros((heads, 4))
+        far = -(-slots * OUTLIERS // BLOCK // BLOCK) * BLOCK
+        self.scratch = np.zeros((heads, slots + far), np.float32)
+        self.chosen = np.zeros((heads, 3, slots), np.float32)
+        self.masses = np.zeros((heads, self.pages.lift.shape[1]), np.float32)
+        self.common = (
+            query.numpy(), np.float32(scale / math.log(2)), *rows, self.first, self.count,
+            np.zeros((1, 0), np.float32), np.float32(0), np.full(heads, NEVER, np.float32),
+            self.index.codes, self.index.scales, self.index.mean,
+        )  # fmt: skip
+
+    def dense(self) -> Tensor:
+        """Grouped matrix products."""
+        query = self.query.view(len(self.key), -1, self.query.shape[-1])
+        weights = torch.softmax(torch.bmm(query, self.key.transpose(1, 2)) * self.scale, -1)
+        return torch.bmm(weights, self.value)
+
+    def one_level(self, c: float = C, seed: int = 0) -> None:
+        """Read 4 bits of every key."""
+        thresholds = np.full(len(self.query), c, np.float32)
+        decode_by_keys(
+            *self.common, thresholds, FLOOR, seed, 0, self.count[:1], self.scratch, self.chosen,
+            self.out, self.stats,
+        )  # fmt: skip
+
+    def two_levels(self, c: float, seed: int = 0) -> None:
+        """Read summaries of pages, and 4 bits of the keys of some."""
+        pages, tokens = self.pages, int(self.count[0])
+        thresholds = np.full(len(self.query), c, np.float32)
+        decode_by_pages(
+            *self.common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.lanes,
+            pages.far_codes, pages.far_scales, thresholds, FLOOR, MULTIPLE, page_floor(tokens),
+            seed, 0, self.count[:1], self.masses, self.scratch, self.chosen, self.out, self.stats,
+        )  # fmt: skip
+
+    def error(self, run: Callable[[int], None], draws: int = 200) -> float:
+        """Root mean square error of the outputs, relative to their size."""
+        exact = self.dense().reshape(len(self.query), -1).numpy()
+        square = 0.0
+        for seed in range(draws):
+            run(seed)
+            square += float(((self.out - exact) ** 2).sum()) / draws
+        return math.sqrt(square / float((exact**2).sum()))
+
+    def matched(self) -> float:
+        """Least c, in steps of 5 %, at which two levels err no more than one level at C."""
+        wanted = self.error(lambda seed: self.one_level(C, seed))
+        grid = [C * 1.05**step for step in range(28)]
+        for c in grid:
+            if self.error(lambda seed, c=c: self.two_levels(c, seed)) <= wanted:  # type: ignore[misc]
+                return c
+        return grid[-1]
+
+
+def milliseconds(work: Callable[[], object], seconds: float = 1.0) -> float:
+    """Least time of a call."""
+    work()
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        work()
+        best = min(best, 1e3 * (time.perf_counter() - start))
+    return best
+
+
+def tiled(key: Tensor, value: Tensor, tokens: int) -> tuple[Tensor, Tensor]:
+    """Keys and values of a longer text: copies with noise on the keys."""
+    generator = torch.Generator().manual_seed(0)
+    copies = -(-tokens // key.shape[1])
+    noise = 0.3 * key.std()
+    keys = [key] + [
+        key + noise * torch.randn(key.shape, generator=generator) for _ in range(copies - 1)
+    ]
+    return torch.cat(keys, 1)[:, -tokens:], torch.cat([value] * copies, 1)[:, -tokens:]
+
+
+def kernel_rows(threads: int) -> list[dict[str, Any]]:
+    """Times of the kernels alone, at equal error."""
+    torch.set_num_threads(threads)
+    numba.set_num_threads(threads)
+    query, key, value, scale = captured_layer()
+    rows = []
+    for tokens in SIZES:
+        problem = Problem(query, *tiled(key, value, tokens), scale)
+        row = {"shape": "SmolLM2", "threads": threads, "tokens": tokens}
+        rows.append(row | _timed(problem, Shape(9, 3, 64, 64, 4)))
+    rng = torch.Generator().manual_seed(0)
+    for name, heads, groups, width, tokens in (
+        ("Llama-3-8B", 32, 8, 128, 32768),
+        ("Gemma 3 4B", 8, 4, 256, 32768),
+    ):
+        keys, values = (torch.randn(groups, tokens, width, generator=rng) for _ in range(2))
+        queries = 1.5 * torch.randn(heads, width, generator=rng)
+        problem = Problem(queries, keys, values, width**-0.5)
+        row = {"shape": name, "threads": threads, "tokens": tokens}
+        rows.append(row | _timed(problem, Shape(heads, groups, width, width, 4)))
+    return rows
+
+
+def _timed(problem: Problem, shape: Shape) -> dict[str, Any]:
+    tokens = int(problem.count[0])
+    c = problem.matched() if tokens >= 1024 else C
+    predicted = (
+        cost_model().milliseconds(shape, tokens, C),
+        cost_model().milliseconds(shape, tokens, c),
+    )
+    return {
+        "dense_ms": milliseconds(problem.dense),
+        "one_level_ms": milliseconds(problem.one_level),
+        "two_levels_ms": milliseconds(lambda: problem.two_levels(c)),
+        "c_two_levels": c,
+        "error": problem.error(lambda seed: problem.one_level(C, seed)),
+        "error_two_levels": problem.error(lambda seed: problem.two_levels(c, seed)),
+        "predicted_dense_ms": predicted[0][0],
+        "predicted_one_level_ms": predicted[0][1],
+        "predicted_two_levels_ms": predicted[1][2],
+    }
+
+
+def grouped_attention(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: Any = None, **_: Any
+) -> tuple[Tensor, None]:
+    """The fastest dense attention of a decoded token: grouped matrix products."""
+    batch, heads, length, width = query.shape
+    if length > 1:
+        from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+        return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling)
+    groups = key.shape[1]
+    q = query.reshape(batch, groups, -1, width)
+    out = torch.softmax(q @ key.transpose(2, 3) * scaling, -1) @ value
+    return out.reshape(batch, 1, heads, width), None
+
+
+def model_rows(
+    lengths: tuple[int, ...] = (1024, 4096, 8000),
+    batches: tuple[int, ...] = (1, 4, 8),
+    steps: int = 24,
+) -> list[dict[str, Any]]:
+    """Times of decoded tokens in SmolLM2: as transformers comes, best dense, and fast."""
+    from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+    from transformers.masking_utils import sdpa_mask
+
+    from attnlimit.decoding.cache import prepare_cache, rewound
+
+    model = load("smollm2")
+    network, tokenizer = model.model, model.tokenizer
+    assert tokenizer is not None
+    AttentionInterface.register("grouped", grouped_attention)
+    AttentionMaskInterface.register("grouped", sdpa_mask)
+    documents = sorted(addresses(), key=lambda one: -len(one.text))[: max(batches)]
+    texts = [tokenizer(one.text).input_ids for one in documents]
+    rows = []
+    for tokens in lengths:
+        for batch in batches:
+            ids = torch.tensor([text[: tokens + steps] for text in texts[:batch]])
+            rows.append({"tokens": tokens, "batch": batch} | _model_times(
+                network, model, ids, tokens, steps, DynamicCache, prepare_cache, rewound
+            ))  # fmt: skip
+            print(rows[-1], flush=True)
+    return rows
+
+
+@torch.no_grad()
+def _model_times(
+    network: Any, model: Any, ids: Tensor, tokens: int, steps: int, kind: Any, prepare: Any,
+    rewound: Any,
+) -> dict[str, Any]:  # fmt: skip
+    network.set_attn_implementation("sdpa")
+    plain = kind(config=network.config)
+    network(ids[:, :tokens], past_key_values=plain, use_cache=True, logits_to_keep=1)
+    attention_seconds = [0.0]
+
+    def run(cache: Any) -> tuple[Tensor, float]:
+        logits, times = [], []
+        for step in range(steps):
+            start = time.perf_counter()
+            out = network(
+                ids[:, tokens + step : tokens + step + 1], past_key_values=cache, use_cache=True
+            )
+            times.append(time.perf_counter() - start)
+            logits.append(torch.log_softmax(out.logits[:, 0].float(), -1))
+        return torch.stack(logits), 1e3 * float(np.median(times))
+
+    fast = kind(config=network.config)
+    for number, layer in enumerate(plain.layers):
+        fast.update(layer.keys, layer.values, number)
+    prepare(fast, network)
+    row: dict[str, Any] = {}
+    _, row["transformers_ms"] = run(plain)
+    del plain
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter()
+        result = grouped_attention(*args, **kwargs)
+        attention_seconds[0] += time.perf_counter() - start
+        return result
+
+    from transformers import AttentionInterface
+
+    AttentionInterface.register("grouped", timed)
+    network.set_attn_implementation("grouped")
+    with rewound(fast):
+        dense, row["dense_ms"] = run(fast)
+    row["dense_attention_ms"] = 1e3 * attention_seconds[0] / steps
+    network.set_attn_implementation("sdpa")
+    for name, sampler, levels in (
+        ("one_level", Threshold(C), 1),
+        ("two_levels", TwoLevel(1.15 * C), 2),
+    ):
+        held = [(layer.index, layer.length) for layer in fast.layers]
+        with fast_decoding(model, sampler, levels=levels, dense_below=0) as stats:
+            logits, row[f"{name}_ms"] = run(fast)
+        kl = (dense.exp() * (dense - logits)).sum(-1)
+        row[f"{name}_attention_ms"] = 1e3 * stats.attention_seconds / steps
+        row[f"{name}_kl"] = float(kl.mean())
+        row[f"{name}_kl_stderr"] = float(kl.std() / kl.numel() ** 0.5)
+        row[f"{name}_keys"] = stats.keys
+        for layer, (_, length) in zip(fast.layers, held, strict=True):
+            layer.rewind(length)
+            layer.index = None
+    return row
+
+
+def run() -> list[Row]:
+    """Return ratios of this suite, and write all numbers to report/decoding.json."""
+    threads = torch.get_num_threads()
+    kernels = [*kernel_rows(1), *kernel_rows(2)]
+    torch.set_num_threads(threads)
+    numba.set_num_threads(threads)
+    models = model_rows()
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps({"kernels": kernels, "models": models}, indent=1) + "\n")
+    rows = []
+    for row in kernels:
+        if row["threads"] == 1 and row["shape"] == "SmolLM2" and row["tokens"] in TARGETS:
+            best = min(row["one_level_ms"], row["two_levels_ms"])
+            what = f"attention of a token at {row['tokens']} keys, one thread, against best dense"
+            rows.append(Row(what, best, row["dense_ms"], TARGETS[row["tokens"]], "ms"))
+    long = {row["tokens"]: row for row in kernels if row["threads"] == 1}
+    growth = long[262144]["two_levels_ms"] / long[65536]["two_levels_ms"]
+    rows.append(Row("time at 262144 keys over 65536, at most 2.5", growth, 2.5, 1.0, "times"))
+    for row in models:
+        if row["tokens"] == 8000:
+            best = min(row["one_level_ms"], row["two_levels_ms"])
+            part = min(row["one_level_attention_ms"], row["two_levels_attention_ms"])
+            where = f"SmolLM2, 8000 tokens, batch {row['batch']}"
+            rows.append(Row(f"{where}: attention", part, row["dense_attention_ms"], 6.0, "ms"))
+            target = {1: 1.0, 4: 1.85, 8: 2.2}[row["batch"]]
+            rows.append(Row(f"{where}: step, best dense", best, row["dense_ms"], target, "ms"))
+            if row["batch"] == 4:
+                name = f"{where}: step, transformers as it comes"
+                rows.append(Row(name, best, row["transformers_ms"], 2.6, "ms"))
+    return rows

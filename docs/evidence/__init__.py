@@ -1,1 +1,0 @@
-"""Where do the numbers of the pages come from? One function a table, from finished run folders."""

@@ -1,0 +1,1 @@
+"""Fast decoding: kernels that read few keys of a cache."""

@@ -1,0 +1,539 @@
+"""Fast decoding: a model generates while every decoded token reads few keys of the cache.
+
+The prompt is read densely. A decoded token reads 4 bits of every key, or summaries of pages of keys
+and 4 bits of a few pages, draws keys by them and reads those exactly. Kept keys are weighted by
+their inclusion probabilities, as in `sampled_attention`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import eager_mask, sdpa_mask
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.decoding.cache import DecodingLayer, prepare_cache, rewound
+from attnlimit.decoding.control import Controller
+from attnlimit.decoding.cost import cost_model
+from attnlimit.decoding.dot import BLOCK
+from attnlimit.decoding.kernels import NEAR, NEVER, OUTLIERS, decode_by_keys, decode_by_pages
+from attnlimit.decoding.stats import DecodingStats
+from attnlimit.errors import AttnlimitError, BadInput
+from attnlimit.models.captured.encode import unwrap
+from attnlimit.models.captured.interface import HARMLESS_ARGUMENTS
+from attnlimit.models.loading.model import predicts_tokens
+from attnlimit.models.sampled.attention import SamplerPlan, Samplers, sampler_table
+from attnlimit.planning.cost import Shape
+from attnlimit.planning.precision import Quantize
+from attnlimit.samplers import Sampler, Threshold, TwoLevel
+
+NAME = "attnlimit_decoding"
+LOG2E = 1 / float(np.log(2.0))
+KNOWN = ("softcap", "s_aux", "sliding_window")
+_active: ContextVar[_Session | None] = ContextVar("attnlimit_decoding", default=None)
+
+
+@contextmanager
+def fast_decoding(
+    model: Any,
+    plan: Samplers,
+    kl: float | None = None,
+    *,
+    seed: int = 0,
+    limit: float | None = None,
+    check_every: int | None = None,
+    store: Quantize | None = None,
+    levels: int | None = None,
+    dense_below: int | None = None,
+) -> Iterator[DecodingStats]:
+    """Generate with kernels that read few keys of the cache for each decoded token.
+
+    Works with forward passes of one token and a cache, and with `model.generate`: greedy or
+    sampled, in batches with padding on the left. Passes of several tokens, such as the prompt,
+    read all keys. What a sequence draws depends on the seed and its own tokens, not on threads or
+    on other sequences of the batch.
+
+    Parameters
+    ----------
+    model : LoadedModel or transformers model
+        On the CPU, in float32 or bfloat16.
+    plan : Plan or sampler
+        A plan made with `decode=`, `al.Threshold(c)`, `al.TwoLevel(c)`, or such samplers by
+        (layer, head). Heads without one read all keys.
+    kl : float, optional
+        Keep the mean KL divergence of decoded tokens from the dense model, in nats, at this
+        target: some tokens are read densely as well, and thresholds follow what they show.
+    seed : int
+    limit : float, optional
+        Largest estimated loss of a token in nats, with a plan that was made for KL. A layer that
+        would take a token past it reads all keys for that token.
+    check_every : int, optional
+        Read every so-many-th token densely as well and measure its loss, without a target; 1 for
+        every token.
+    store : Quantize, optional
+        Precision of the cache: keys "row8" or "row4", values "block8" or "block4"; that of the plan
+        by default, or the model's own numbers. The index is the upper half of the keys.
+    levels : 1 or 2, optional
+        Read 4 bits of every key, or of pages chosen by their summaries. By default the faster one
+        on this machine at the length of the text.
+    dense_below : int, optional
+        Tokens below which all keys are read; by default where that is faster on this machine.
+
+    Yields
+    ------
+    DecodingStats
+        Keys, bytes and time of decoded tokens, and their estimated or measured loss.
+    """
+    network, _ = unwrap(model)
+    _check_network(network)
+    target = None if kl is None else checks.positive(kl, "kl")
+    every = None if check_every is None else checks.count(check_every, "check_every")
+    control = Controller(target, every)
+    precision = getattr(plan, "quantize", None) if store is None else store
+    session = _Session(network, model, plan, control, precision, seed, limit, levels, dense_below)
+    AttentionInterface.register(NAME, _attention)
+    AttentionMaskInterface.register(NAME, _mask)
+    before = network.config._attn_implementation
+    threads, most_threads = numba.get_num_threads(), vars(numba.config)["NUMBA_NUM_THREADS"]
+    token = _active.set(session)
+    hooks = []
+    try:
+        network.set_attn_implementation(NAME)
+        numba.set_num_threads(min(torch.get_num_threads(), most_threads))
+        base = network.base_model
+        hooks.append(base.register_forward_pre_hook(session.before_pass, with_kwargs=True))
+        hooks.append(base.register_forward_hook(session.after_pass))
+        if control.active:
+            hooks.append(network.register_forward_pre_hook(session.check, with_kwargs=True))
+            hooks.append(network.register_forward_hook(session.after_logits))
+        yield session.stats
+    finally:
+        for hook in hooks:
+            hook.remove()
+        _active.reset(token)
+        numba.set_num_threads(threads)
+        network.set_attn_implementation(before)
+
+
+def _check_network(network: Any) -> None:
+    name = type(network).__name__
+    if not predicts_tokens(network):
+        raise BadInput(f"{name} does not generate, so it has no cache; use a causal model.")
+    if network.device.type != "cpu":
+        raise BadInput(
+            f"Fast decoding runs on the CPU, and this model is on {network.device}; load it with "
+            'device="cpu", or use sampled_attention.'
+        )
+    if getattr(network.config, "num_kv_shared_layers", 0):
+        raise BadInput(f"Layers of {name} share their keys, which fast decoding cannot read.")
+
+
+class _Session:
+    """State of a block of fast decoding."""
+
+    def __init__(
+        self,
+        network: Any,
+        model: Any,
+        plan: Samplers,
+        control: Controller,
+        precision: Quantize | None,
+        seed: int,
+        limit: float | None,
+        levels: int | None,
+        dense_below: int | None,
+    ) -> None:
+        config = network.config
+        self.network = network
+        self.seed = checks.count(seed, "seed", smallest=0)
+        if isinstance(plan, SamplerPlan):
+            plan.check_model(model)
+        table = sampler_table(network, plan)
+        self.c = np.array([[threshold_of(s) for s in row] for row in table], np.float32)
+        rules = {type(s) for row in table for s in row if s is not None}
+        own = {Threshold: None, TwoLevel: 2}
+        given = {own[rule] for rule in rules} if rules else {None}
+        chosen = given.pop() if len(given) == 1 else None
+        if levels not in (None, 1, 2):
+            raise BadInput(f"levels must be 1 or 2, got {levels!r}.")
+        self.levels = chosen if levels is None else levels
+        self.dense_below = (
+            None if dense_below is None else checks.count(dense_below, "dense_below", smallest=0)
+        )
+        sensitivity = getattr(plan, "sensitivity", None)
+        self.limit = _checked_limit(limit, sensitivity)
+        self.sensitivity = sensitivity
+        heads = int(config.num_attention_heads)
+        key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
+        width = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
+        number = 2 if network.dtype == torch.bfloat16 else 4
+        self.shape = Shape(heads, key_heads, width, width, number)
+        self.control = control
+        self.bits = None if precision is None else stored_bits(precision)
+        held = self.shape.row_bytes
+        if precision is not None:
+            held = precision.token_bytes(width, width, number)
+        self.stats = DecodingStats(sensitivity, self.shape, control.losses, held)
+        self.checking = False
+        self.dense_logits: Tensor | None = None
+        self.needs_eager = bool(
+            getattr(config, "attn_logit_softcapping", None)
+            or any(hasattr(module, "sinks") for module in network.modules())
+        )
+        self.cache: Any = None
+        self.padding: np.ndarray | None = None
+        self.scratch: tuple[np.ndarray, ...] = ()
+        self.slots = 0
+        self.step = False
+        self.spent = np.zeros(0)
+
+    # A pass of the model
+
+    def before_pass(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Give the model a cache of fast decoding."""
+        self.started = time.perf_counter()
+        inputs = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args[:1])
+        given = next((one for one in inputs if one is not None), None)
+        self.step = False
+        if given is None or not kwargs.get("use_cache", True):
+            return None
+        past = prepare_cache(kwargs.get("past_key_values"), self.network, self.bits)
+        kwargs["past_key_values"] = self.cache = past
+        seen = past.get_seq_length()
+        most = getattr(self.network.config, "max_position_embeddings", None)
+        if most is not None and seen + given.shape[1] > most:
+            raise BadInput(
+                f"The text has {seen + given.shape[1]} tokens and the model positions for {most}; "
+                "use a shorter prompt or decode fewer tokens."
+            )
+        self.step = given.shape[1] == 1 and seen > 0
+        self.spent = np.zeros(len(given))
+        if self.step and self.checking:
+            self.rule = 0
+        elif self.step:
+            self.rule = self.choose(seen + 1, len(given))
+            layers = sum(isinstance(layer, DecodingLayer) for layer in past.layers)
+            self.stats.begin_token(len(given), seen + 1, layers, self.rule)
+        return args, kwargs
+
+    def after_pass(self, module: Any, args: Any, output: Any) -> None:
+        """Count the time of a decoded token."""
+        if self.step and not self.checking:
+            self.stats.seconds_each.append(time.perf_counter() - self.started)
+            self.stats.cache_bytes = sum(getattr(layer, "nbytes", 0) for layer in self.cache.layers)
+
+    # A token that is read both ways
+
+    def check(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Run a token densely on the same cache before it is decoded, if a check is due."""
+        self.dense_logits = None
+        past = kwargs.get("past_key_values")
+        ids = kwargs.get("input_ids", args[0] if args else None)
+        step = ids is not None and ids.shape[1] == 1 and past is not None and past.get_seq_length()
+        if self.checking or not step or not self.control.due():
+            return
+        past = kwargs["past_key_values"] = prepare_cache(past, self.network, self.bits)
+        with self.dense_run(), rewound(past):
+            self.dense_logits = self.control.timed_check(
+                lambda: module(*args, **kwargs).logits[:, -1].detach()
+            )
+
+    @contextmanager
+    def dense_run(self) -> Iterator[None]:
+        """Read all keys inside a `with` block, and count nothing."""
+        self.checking = True
+        try:
+            yield
+        finally:
+            self.checking = False
+
+    def after_logits(self, module: Any, args: Any, output: Any) -> None:
+        """Measure the loss of a token that was checked."""
+        if self.step and not self.checking:
+            seconds = self.stats.seconds_each[-1]
+            self.control.add(self.dense_logits, output.logits[:, -1].detach(), seconds)
+
+    def choose(self, tokens: int, batch: int) -> int:
+        """Return how a token is read: 0 all keys, 1 or 2 levels."""
+        floor = BLOCK * (NEAR + 2)
+        if self.dense_below is None or self.levels is None:
+            costs = cost_model().milliseconds(self.shape, tokens, self.mean_c(), batch)
+        if tokens < (floor if self.dense_below is None else self.dense_below):
+            return 0
+        levels = self.levels
+        if levels is None:
+            levels = 1 if costs[1] <= costs[2] else 2
+        if levels == 2 and tokens < floor:
+            levels = 1
+        if self.dense_below is None and costs[0] <= costs[levels]:
+            return 0
+        return levels
+
+    def mean_c(self) -> float:
+        """Mean threshold of the heads that have one."""
+        finite = self.c[np.isfinite(self.c)]
+        return self.control.factor * float(finite.mean()) if finite.size else 1e6
+
+    # A layer of a pass
+
+    def attend(
+        self,
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        scaling: float | None,
+        kwargs: dict[str, Any],
+    ) -> tuple[Tensor, Any]:
+        """Outputs of one layer."""
+        number = getattr(module, "layer_idx", None)
+        layer = None if self.cache is None or number is None else self.cache.layers[number]
+        if number is None or not isinstance(layer, DecodingLayer):
+            return self.dense(module, query, key, value, mask, scaling, kwargs)
+        if not self.step and self.padding is not None and not layer.first.any():
+            layer.leave_out(self.padding)
+        if not self.step or self.rule == 0:
+            return self.dense(module, query, *layer.everything(), mask, scaling, kwargs)
+        start = time.perf_counter()
+        given = query.shape[-1] ** -0.5 if scaling is None else scaling
+        output = self.sampled(number, layer, query, given, kwargs)
+        self.stats.attention_seconds += time.perf_counter() - start
+        return output, None
+
+    def dense(
+        self, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None,
+        scaling: float | None, kwargs: dict[str, Any],
+    ) -> tuple[Tensor, Any]:  # fmt: skip
+        """Outputs of a layer that reads all keys."""
+        if self.needs_eager:
+            eager = sys.modules[type(module).__module__].eager_attention_forward
+            if mask is not None:
+                mask = mask[..., : key.shape[2]]
+            return eager(module, query, key, value, mask, scaling=scaling, **kwargs)
+        return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **kwargs)
+
+    def sampled(
+        self,
+        number: int,
+        layer: DecodingLayer,
+        query: Tensor,
+        scaling: float,
+        kwargs: dict[str, Any],
+    ) -> Tensor:
+        """Outputs (B, 1, H, d_v) of a decoded token by the kernels."""
+        unknown = {k for k, v in kwargs.items() if v is not None} - {*KNOWN, *HARMLESS_ARGUMENTS}
+        if unknown:
+            raise BadInput(
+                f"The model passes {', '.join(sorted(unknown))} to its attention, which fast "
+                "decoding does not know; use sampled_attention."
+            )
+        batch, heads, _, width = query.shape
+        index = layer.indexed()
+        queries = query.reshape(batch * heads, width).float().numpy()
+        out = np.empty((batch * heads, layer.value_width), np.float32)
+        softcap, sinks = kwargs.get("softcap"), kwargs.get("s_aux")
+        masses, scratch, chosen = self.room(batch * heads, layer.slots)
+        totals = self.stats.totals_of(number, batch * heads)
+        common = (
+            queries, np.float32(scaling * LOG2E), *layer.stored(), layer.first, layer.count,
+            NOTHING, np.float32(0 if softcap is None else softcap * LOG2E),
+            self.no_sinks(heads) if sinks is None else sinks.float().numpy() * np.float32(LOG2E),
+            index.codes, index.scales, index.mean,
+        )  # fmt: skip
+        length = layer.count[:: layer.groups]
+        c = self.c[number] * np.float32(self.control.factor)
+        if self.rule == 1:
+            decode_by_keys(
+                *common,
+                c,
+                FLOOR,
+                self.seed,
+                number,
+                length,
+                scratch,
+                chosen,
+                out,
+                totals,
+            )
+        else:
+            pages = layer.pages()
+            decode_by_pages(
+                *common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.lanes,
+                pages.far_codes, pages.far_scales, c, FLOOR, MULTIPLE,
+                page_floor(int(length.max())), self.seed, number, length, masses, scratch, chosen,
+                out, totals,
+            )  # fmt: skip
+        output = torch.from_numpy(out).view(batch, 1, heads, -1).to(query.dtype)
+        if self.limit is not None:
+            self.hold(number, layer, query, scaling, output, totals, softcap, sinks)
+        return output
+
+    def hold(
+        self, number: int, layer: DecodingLayer, query: Tensor, scaling: float, output: Tensor,
+        totals: Array, softcap: float | None, sinks: Tensor | None,
+    ) -> None:  # fmt: skip
+        """Read all keys for sequences that would lose more than the limit."""
+        batch, heads = query.shape[:2]
+        assert self.sensitivity is not None
+        assert self.limit is not None
+        nats = (totals[:, 3].reshape(batch, heads) * self.sensitivity[number]).sum(1)
+        over = self.spent + nats > self.limit
+        self.spent += np.where(over, 0.0, nats)
+        if over.any():
+            rows = torch.from_numpy(np.flatnonzero(over))
+            output[rows] = attend_all(layer, query, rows, scaling, softcap, sinks)
+            self.stats.dense_layers += int(over.sum())
+            squares = totals.reshape(batch, heads, -1)
+            squares[over, :, 2] -= squares[over, :, 3]
+
+    def room(self, tasks: int, slots: int) -> tuple[np.ndarray, ...]:
+        """Working memory, shared by all layers."""
+        if not self.scratch or self.scratch[0].shape[0] < tasks or self.slots < slots:
+            far = -(-slots * OUTLIERS // BLOCK // BLOCK) * BLOCK
+            pages = -(-slots // BLOCK // BLOCK) * BLOCK
+            self.scratch = (
+                np.zeros((tasks, pages), np.float32),
+                np.zeros((tasks, slots + far), np.float32),
+                np.zeros((tasks, 3, slots), np.float32),
+            )
+            self.slots = slots
+        return self.scratch
+
+    def no_sinks(self, heads: int) -> np.ndarray:
+        """Sinks of a model that has none."""
+        return np.full(heads, NEVER, np.float32)
+
+
+NOTHING = np.zeros((1, 0), np.float32)
+FLOOR = np.float32(0.02)
+MULTIPLE = np.float32(1.0)
+
+
+def page_floor(tokens: int) -> np.float32:
+    """Least probability of a page."""
+    return np.float32(min(TwoLevel.page_floor, TwoLevel.spare_pages * BLOCK / tokens))
+
+
+def threshold_of(sampler: Sampler | None) -> float:
+    """Return c of a sampler that the kernels know; infinite for None, which reads all keys."""
+    if sampler is None:
+        return float("inf")
+    if isinstance(sampler, TwoLevel):
+        return sampler.c
+    if isinstance(sampler, Threshold):
+        return sampler.c
+    raise BadInput(
+        f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
+        "or sampled_attention for other samplers."
+    )
+
+
+def stored_bits(precision: Quantize) -> tuple[int, int, int]:
+    """Bits of keys and values that a cache of fast decoding holds, and the group of values."""
+    keys, values = precision.formats
+    kinds = [(form.kind, form.group is None) if form else None for form in (keys, values)]
+    if kinds != [("codes", True), ("codes", False)] or keys is None or values is None:
+        raise BadInput(
+            f"Fast decoding cannot hold {precision.name}; give keys row8 or row4 and values block8 "
+            'or block4, as in al.Quantize("row8", "block4").'
+        )
+    return keys.bits, values.bits, int(values.group or 0)
+
+
+def attend_all(
+    layer: DecodingLayer, query: Tensor, rows: Tensor, scaling: float, softcap: float | None,
+    sinks: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Dense outputs (b, 1, H, d_v) of one query of some sequences."""
+    heads, groups = query.shape[1], layer.groups
+    keys, values = layer.everything()
+    q = query[rows, :, 0].float().unflatten(1, (groups, -1))
+    scores = q @ keys[rows].float().transpose(2, 3) * scaling
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    first = torch.from_numpy(layer.first[::groups])[rows]
+    places = torch.arange(layer.length)
+    scores = scores.masked_fill(places < first[:, None, None, None], -torch.inf)
+    if sinks is not None:
+        own = sinks.float().view(1, groups, -1, 1).expand(len(rows), -1, -1, 1)
+        weights = torch.softmax(torch.cat([scores, own], -1), -1)[..., :-1]
+    else:
+        weights = torch.softmax(scores, -1)
+    output = weights @ values[rows].float()
+    return output.reshape(len(rows), 1, heads, -1).to(query.dtype)
+
+
+def _checked_limit(limit: float | None, sensitivity: Array | None) -> float | None:
+    if limit is None:
+        return None
+    if sensitivity is None:
+        raise BadInput(
+            "limit is in nats, which only a plan for KL can count: give the plan of "
+            "al.models.plan(model, texts, kl=..., decode=...)."
+        )
+    return checks.positive(limit, "limit")
+
+
+def current_session() -> _Session:
+    """Return the state of the block of fast decoding that is active."""
+    session = _active.get()
+    if session is None:
+        raise AttnlimitError("This attention works inside fast_decoding alone.")
+    return session
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, Any]:
+    return current_session().attend(module, query, key, value, attention_mask, scaling, kwargs)
+
+
+def _mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    attention_mask: Tensor | None = None,
+    **kwargs: Any,
+) -> Tensor | None:
+    """Mask of a dense pass; a decoded token of unpadded sequences needs none."""
+    session = current_session()
+    padded = attention_mask is not None and not bool(attention_mask.all())
+    if q_length > 1 or not session.step:
+        session.padding = None
+        if padded and attention_mask is not None:
+            session.padding = _left_padding(attention_mask)
+    if q_length == 1 and session.step and not padded and not session.needs_eager:
+        return None
+    make = eager_mask if session.needs_eager else sdpa_mask
+    return make(batch_size, q_length, kv_length, attention_mask=attention_mask, **kwargs)
+
+
+def _left_padding(mask: Tensor) -> np.ndarray:
+    """Number of padding tokens before each sequence; refuse padding elsewhere."""
+    kept = mask.bool()
+    first = kept.int().argmax(1)
+    if not bool((kept.sum(1) == kept.shape[1] - first).all()):
+        raise BadInput(
+            'Padding must be on the left for generation; set tokenizer.padding_side = "left".'
+        )
+    return first.numpy().astype(np.int64)

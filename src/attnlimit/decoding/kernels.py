@@ -1,0 +1,707 @@
+"""Kernels of sampled decoding: key index, scores, draws and outputs of the kept keys.
+
+Every query head of every sequence is one task, so results do not depend on threads or on other
+sequences. A key's random number is a hash of the seed, the layer, the head, the position of the
+query and that of the key. Scores are in units of log 2.
+
+Keys of one sequence and key-value head are a row. Its keys are in slots `first[row]` to
+`first[row] + count[row]` of the cache; the index counts from its first key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, prange, types
+from numba.extending import overload
+
+from attnlimit.decoding.dot import BLOCK, dot_block
+
+F, U = np.float32, np.uint32
+LN2 = F(np.log(2.0))
+NEVER = F(-1e30)
+FROZEN = F(np.sqrt(2 * np.log(64.0)))
+"""Standard deviation of a page's scores from which its largest key has all its mass."""
+OUTLIERS = 2
+"""Keys of a page that are kept apart, because they are far from the others."""
+PAGE_LOG2 = F(np.log2(BLOCK - OUTLIERS))
+NEAR = 2
+"""Last pages that are always read, one of them not full."""
+STEPS = F(127.5 / 16)
+"""Steps of a 4-bit code between zero and the largest number of a key. The code is the upper half of
+an 8-bit one, (u - 127.5) / 16 steps, whose lower half a cache in 8 bits holds too."""
+SLOPE, SHIFT = F(2.0**23), F(127 * 2.0**23 - 366393.0)
+"""2^x = the float whose bits are SLOPE x + SHIFT, to 3 % (Schraudolph 1999)."""
+
+
+OPTIONS: Any = {"fastmath": True, "error_model": "numpy"}
+
+
+@njit(inline="always")
+def mixed(u):
+    """Scramble 32 bits."""
+    u = U((u ^ U(u >> U(16))) * U(0x7FEB352D))
+    u = U((u ^ U(u >> U(15))) * U(0x846CA68B))
+    return U(u ^ U(u >> U(16)))
+
+
+@njit(inline="always")
+def uniform(place, stream):
+    """Return the number in [0, 1) that belongs to a place in a stream."""
+    return F(mixed(U(U(place) * U(0x9E3779B1) + stream)) >> U(8)) * F(2.0**-24)
+
+
+@njit
+def stream_of(seed, layer, head, position):
+    """Return the stream of random numbers of a query."""
+    u = mixed(U(U(seed) + U(0x9E3779B9)))
+    u = mixed(U(u + U(U(layer) * U(0x85EBCA77)) + U(head)))
+    return mixed(U(u + U(U(position) * U(0xC2B2AE3D))))
+
+
+def widen(number):
+    """Return a float32 from a stored number: float32, or the bits of a bfloat16."""
+
+
+@overload(widen, inline="always")
+def _widen(number):
+    if number == types.float32:
+        return lambda number: number
+    return lambda number: U(U(number) << U(16)).view(np.float32)
+
+
+@njit(inline="always")
+def capped(score, cap):
+    """Score with a soft cap, if there is one."""
+    return cap * F(np.tanh(score / cap)) if cap > 0 else score
+
+
+@njit(inline="always")
+def code_of(number, unit):
+    """8-bit code of a number, whose 4-bit step is `unit`."""
+    return np.uint8(min(F(255), max(F(0), F(np.floor(F(16) * number / unit + F(128))))))
+
+
+@njit(**OPTIONS)
+def pack_key(key, mean, codes, lower, lane):
+    """Write the 4-bit codes of a key among those of its block; return its scale.
+
+    `lower` takes the lower halves of 8-bit codes, if it has room for them.
+    """
+    size = F(1e-30)
+    for i in range(len(key)):
+        size = max(size, abs(widen(key[i]) - mean[i]))
+    unit = size / STEPS
+    for chunk in range(len(key) // 8):
+        at = 4 * BLOCK * chunk + 4 * lane
+        for t in range(4):
+            i = 8 * chunk + t
+            low = code_of(widen(key[i]) - mean[i], unit)
+            high = code_of(widen(key[i + 4]) - mean[i + 4], unit)
+            codes[at + t] = np.uint8((low >> 4) | (high & 240))
+            if len(lower):
+                lower[at + t] = np.uint8((low & 15) | ((high & 15) << 4))
+    return unit
+
+
+@njit(parallel=True, cache=True, **OPTIONS)
+def pack(keys, first, mean, codes, lower, scales, low, high):
+    """Write the codes of keys `low[row]` to `high[row]`, with one scale a key.
+
+    `keys` (rows, slots, d) holds key `low[row]` of a row in slot `first[row]`.
+    """
+    for row in prange(len(keys)):
+        for j in range(low[row], high[row]):
+            own = codes[row, j // BLOCK]
+            other = lower[row, j // BLOCK] if lower.shape[1] else lower[row].reshape(-1)
+            key = keys[row, first[row] + j - low[row]]
+            scales[row, j] = pack_key(key, mean[row], own, other, j % BLOCK)
+
+
+@njit(parallel=True, cache=True, **OPTIONS)
+def pack_values(values, first, codes, scales, low, high):
+    """Write values `low[row]` to `high[row]` in 8 bits, or in 4 where two share a byte.
+
+    The numbers of a value that share a scale, a bfloat16, are next to each other.
+    """
+    width, room, groups = values.shape[2], codes.shape[2], scales.shape[2]
+    group = width // groups
+    for row in prange(len(values)):
+        for j in range(low[row], high[row]):
+            value = values[row, first[row] + j - low[row]]
+            for g in range(groups):
+                size = F(1e-30)
+                for i in range(g * group, g * group + group):
+                    size = max(size, abs(widen(value[i])))
+                scales[row, j, g] = narrow(size / (F(127.5) if room == width else STEPS))
+                unit = max(widen(scales[row, j, g]), F(1e-30))
+                for i in range(g * group, g * group + group):
+                    x = widen(value[i]) / unit
+                    if room == width:
+                        codes[row, j, i] = np.uint8(min(F(255), max(F(0), F(np.floor(x + F(128))))))
+                        continue
+                    code = np.uint8(min(F(15), max(F(0), F(np.floor(x + F(8))))))
+                    if i < room:
+                        codes[row, j, i] = code
+                    else:
+                        codes[row, j, i - room] |= np.uint8(code << 4)
+
+
+@njit(inline="always")
+def narrow(number):
+    """Bits of the nearest bfloat16."""
+    return np.uint16(U(F(number).view(np.uint32) + U(0x8000)) >> U(16))
+
+
+@njit(**OPTIONS)
+def moments(turned, near, count, m, v):
+    """Mean and variance of a page's keys, those whose `near` is 0 left out."""
+    m[:] = 0
+    v[:] = 0
+    for j in range(BLOCK):
+        for i in range(len(m)):
+            m[i] += turned[j, i] * near[j]
+    for i in range(len(m)):
+        m[i] /= count
+    for j in range(BLOCK):
+        for i in range(len(m)):
+            v[i] += (turned[j, i] - m[i]) ** 2 * near[j]
+    for i in range(len(m)):
+        v[i] /= count
+
+
+@njit(**OPTIONS)
+def summarise_page(turned, centre, spread, lanes):
+    """Mean and variance of 64 keys, and the lanes of those that are left out as too far."""
+    d = turned.shape[1]
+    near, m, v = np.ones(BLOCK, F), np.empty(d, F), np.empty(d, F)
+    moments(turned, near, F(BLOCK), m, v)
+    for number in range(OUTLIERS):
+        farthest, at = F(-1), 0
+        for j in range(BLOCK):
+            x = F(0)
+            for i in range(d):
+                gap = turned[j, i] - m[i]
+                x += gap * gap / (v[i] + F(1e-6))
+            if x * near[j] > farthest:
+                farthest, at = x * near[j], j
+        near[at] = 0
+        lanes[number] = at
+        moments(turned, near, F(BLOCK - 1 - number), m, v)
+    for i in range(d):
+        centre[i], spread[i] = narrow(m[i]), narrow(v[i])
+
+
+@njit(parallel=True, cache=True, **OPTIONS)
+def summarise(turned, start, codes, scales, centre, spread, lanes, far_codes, far_scales):
+    """Write means and variances of a row's pages from `start` on, and keep far keys apart.
+
+    `turned` (keys, d) are the keys from page `start` on, along the axes of the summaries. The keys
+    of a page farthest from its mean, by its variances, are left out of both and copied to blocks of
+    their own.
+    """
+    for number in prange(len(turned) // BLOCK):
+        page = start + number
+        block, lane = page // BLOCK, page % BLOCK
+        own = turned[number * BLOCK : number * BLOCK + BLOCK]
+        summarise_page(own, centre[block, :, lane], spread[block, :, lane], lanes[page])
+        for outlier in range(OUTLIERS):
+            place, far = OUTLIERS * page + outlier, lanes[page, outlier]
+            far_scales[place] = scales[page * BLOCK + far]
+            for chunk in range(turned.shape[1] // 8):
+                to = 4 * BLOCK * chunk + 4 * (place % BLOCK)
+                at = 4 * BLOCK * chunk + 4 * far
+                for t in range(4):
+                    far_codes[place // BLOCK, to + t] = codes[page, at + t]
+
+
+def row_of(store, row):
+    """Return one row of what is stored: of an array, or of each array of a tuple."""
+
+
+@overload(row_of, inline="always")
+def _row_of(store, row):
+    if not isinstance(store, types.BaseTuple):
+        return lambda store, row: store[row]
+    if len(store) == 2:
+        return lambda store, row: (store[0][row], store[1][row])
+    return lambda store, row: (store[0][row], store[1][row], store[2][row])
+
+
+def product_with_key(query, keys, slot, place, base):
+    """Product of a query with a stored key; `base` is that with the mean key."""
+
+
+@overload(product_with_key)
+def _product_with_key(query, keys, slot, place, base):
+    if not isinstance(keys, types.BaseTuple):
+
+        def whole(query, keys, slot, place, base):
+            x = F(0)
+            for i in range(len(query)):
+                x += query[i] * widen(keys[slot, i])
+            return x
+
+        return whole
+
+    def coded(query, keys, slot, place, base):
+        codes, lower, scales = keys
+        block, lane = place // BLOCK, place % BLOCK
+        x, total = F(0), F(0)
+        for chunk in range(len(query) // 8):
+            at = 4 * BLOCK * chunk + 4 * lane
+            for t in range(4):
+                own = codes[block, at + t]
+                low, high = F(16 * (own & 15)), F(own & 240)
+                if len(lower):
+                    more = lower[block, at + t]
+                    low += F(more & 15)
+                    high += F(more >> 4)
+                first, second = query[8 * chunk + t], query[8 * chunk + 4 + t]
+                x += first * low + second * high
+                total += first + second
+        middle = F(127.5) if len(lower) else F(120)
+        return (x - middle * total) * (scales[place] / F(16)) + base
+
+    return coded
+
+
+def read_value(values, slot, place, out):
+    """Write a stored value, as float32, to `out`."""
+
+
+@overload(read_value)
+def _read_value(values, slot, place, out):
+    if not isinstance(values, types.BaseTuple):
+
+        def whole(values, slot, place, out):
+            for i in range(len(out)):
+                out[i] = widen(values[slot, i])
+
+        return whole
+
+    def coded(values, slot, place, out):
+        codes, scales = values
+        room, group = codes.shape[1], len(out) // scales.shape[1]
+        for i in range(len(out)):
+            unit = widen(scales[place, i // group])
+            if room == len(out):
+                out[i] = (F(codes[place, i]) - F(127.5)) * unit
+            else:
+                both = codes[place, i % room]
+                out[i] = (F(both & 15 if i < room else both >> 4) - F(7.5)) * unit
+
+    return coded
+
+
+@njit(**OPTIONS)
+def combine(
+    query, keys, values, first, added, cap, sink, base, places, chances, shares, count, scores, out,
+):  # fmt: skip
+    """Attention over kept keys, their weights divided by their probabilities.
+
+    `shares` are the probabilities of their pages. Returns an estimate of the output's squared
+    error, from the kept keys alone.
+    """
+    width = len(out)
+    top = sink
+    for t in range(count):
+        slot = first + places[t]
+        x = capped(product_with_key(query, keys, slot, places[t], base), cap)
+        if len(added):
+            x += added[slot]
+        scores[t] = x
+        top = max(top, x)
+    total = F(2.0) ** (sink - top)
+    out[:] = 0
+    held = np.empty((count, width), F)
+    for t in range(count):
+        x = F(2.0) ** (scores[t] - top) / chances[t]
+        scores[t] = x
+        total += x
+        read_value(values, first + places[t], places[t], held[t])
+        for i in range(width):
+            out[i] += x * held[t, i]
+    for i in range(width):
+        out[i] /= total
+    square, moved = F(0), np.zeros(width, F)
+    for t in range(count):
+        x = scores[t] / total
+        own = F(0)
+        for i in range(width):
+            gap = held[t, i] - out[i]
+            own += gap * gap
+            moved[i] += x * gap
+        if chances[t] < 1:
+            square += (shares[t] - chances[t]) * x * x * own
+        if t + 1 == count or places[t + 1] // BLOCK != places[t] // BLOCK:
+            if shares[t] < 1:
+                whole = F(0)
+                for i in range(width):
+                    whole += moved[i] * moved[i]
+                square += (F(1) - shares[t]) * whole
+            moved[:] = 0
+    return square
+
+
+@njit(**OPTIONS)
+def score_block(codes, block, scales, coded, unit, offset, base, cap, sums, scores):
+    """Approximate scores of the 64 keys of a block."""
+    dot_block(codes, block, coded, codes.shape[1] // (4 * BLOCK), sums)
+    scale = scales[BLOCK * block : BLOCK * block + BLOCK]
+    for lane in range(BLOCK):
+        scores[lane] = (F(sums[lane]) - offset) * unit * scale[lane] + base
+    if cap > 0:
+        for lane in range(BLOCK):
+            scores[lane] = capped(scores[lane], cap)
+
+
+@njit(**OPTIONS)
+def largest(scores):
+    """Largest of the scores."""
+    top = NEVER
+    for j in range(len(scores)):
+        top = max(top, scores[j])
+    return top
+
+
+@njit(**OPTIONS)
+def exponentiate(scores, top):
+    """Replace scores by 2^(score - top), to 3 %; return their sum."""
+    bits = scores.view(np.int32)
+    for j in range(len(scores)):
+        bits[j] = np.int32(SLOPE * min(max(scores[j] - top, F(-100)), F(60)) + SHIFT)
+    total = F(0)
+    for j in range(len(scores)):
+        total += scores[j]
+    return total
+
+
+@njit(**OPTIONS)
+def draw_block(weights, ratio, least, share, base, stream, flags):
+    """Flag the keys that are kept: with probability min(share, max(ratio weight, least))."""
+    for lane in range(BLOCK):
+        chance = max(weights[lane] * ratio, least)
+        flags[lane] = uniform(base + lane, stream) * share < chance
+
+
+@njit(**OPTIONS)
+def sink_weight(sink, top):
+    """2^(sink - top) of a sink that is a parameter of the model, 0 without one."""
+    return F(2.0) ** max(sink - top, F(-100)) if sink > NEVER else F(0)
+
+
+@njit(**OPTIONS)
+def prepare(query, scale, mean, scaled, coded):
+    """Scale and round a query; return the unit and offset of its products, and that of the mean."""
+    size, base = F(1e-30), F(0)
+    for i in range(len(query)):
+        scaled[i] = query[i] * scale
+    for i in range(len(query)):
+        size = max(size, abs(scaled[i]))
+        base += scaled[i] * mean[i]
+    total = 0
+    for i in range(len(query)):
+        x = np.int8(np.rint(scaled[i] * (F(127) / size)))
+        coded[i] = x
+        total += np.int64(x)
+    return size / F(127), F(7.5) * F(total), base
+
+
+@njit(**OPTIONS)
+def keys_of_task(
+    query, scale, keys, values, first, n, added, cap, sink, codes, scales, mean, c, floor, stream,
+    scores, chosen, out,
+):  # fmt: skip
+    """One query over all keys of its row; return the keys kept and the squared error."""
+    d, blocks = len(query), (n + BLOCK - 1) // BLOCK
+    scaled, coded, sums = np.empty(d, F), np.empty(d, np.int8), np.empty(BLOCK, np.int32)
+    unit, offset, base = prepare(query, scale, mean, scaled, coded)
+    scores = scores[: BLOCK * blocks]
+    top, best_block = NEVER, 0
+    for block in range(blocks):
+        part = scores[BLOCK * block : BLOCK * block + BLOCK]
+        score_block(codes, block, scales, coded, unit, offset, base, cap, sums, part)
+        if len(added):
+            for lane in range(min(BLOCK, n - BLOCK * block)):
+                part[lane] += added[first + BLOCK * block + lane]
+        if block == blocks - 1:
+            part[n - BLOCK * block :] = NEVER
+        highest = largest(part)
+        if highest > top:
+            top, best_block = highest, block
+    best = BLOCK * best_block
+    while scores[best] < top:
+        best += 1
+    total = exponentiate(scores, top) + sink_weight(sink, top)
+    ratio, least = c / total, c * floor / F(n)
+    places, chances, shares = chosen[0].view(np.int32), chosen[1], chosen[2]
+    flags = np.empty(BLOCK, np.uint8)
+    words = flags.view(np.uint64)
+    kept = 0
+    for block in range(blocks):
+        at = BLOCK * block
+        draw_block(scores[at : at + BLOCK], ratio, least, F(1), at, stream, flags)
+        if block == best_block:
+            flags[best - at] = 1
+        for word in range(BLOCK // 8):
+            if words[word] != 0:
+                for lane in range(8 * word, 8 * word + 8):
+                    j = at + lane
+                    if flags[lane] and j < n:
+                        places[kept], shares[kept] = j, F(1)
+                        chance = min(F(1), max(scores[j] * ratio, least))
+                        chances[kept] = F(1) if j == best else chance
+                        kept += 1
+    square = combine(
+        scaled,
+        keys,
+        values,
+        first,
+        added,
+        cap,
+        sink,
+        base,
+        places,
+        chances,
+        shares,
+        kept,
+        scores,
+        out,
+    )
+    return kept, square
+
+
+@njit(**OPTIONS)
+def add_to(stats, kept, scored, square):
+    """Add one query's numbers to the sums of its head; the last one is of this query alone."""
+    stats[0] += kept
+    stats[1] += scored
+    stats[2] += square
+    stats[3] = square
+
+
+@njit(parallel=True, cache=True, **OPTIONS)
+def decode_by_keys(
+    query, scale, keys, values, first, count, added, cap, sinks, codes, scales, mean, c, floor,
+    seed, layer, length, scratch, chosen, out, stats,
+):  # fmt: skip
+    """Attention of one query for each head, over keys that are drawn by their 4-bit scores.
+
+    Parameters
+    ----------
+    query : (T, d) float32, the heads of one sequence after those of another
+    c : (heads,) float32, thresholds
+    length : (sequences,) int64, tokens of each sequence, of which the random numbers depend
+    scratch : (T, slots) float32, chosen : (T, 3, slots) float32
+    out : (T, d_v) float32
+    stats : (T, 4) float64, sums of keys kept, keys scored and squared errors, and the last error
+    """
+    group, heads = len(query) // len(count), len(c)
+    for task in prange(len(query)):
+        row, head = task // group, task % heads
+        stream = stream_of(seed, layer, head, length[task // heads])
+        kept, square = keys_of_task(
+            query[task], scale, row_of(keys, row), row_of(values, row), first[row], count[row],
+            added[row % len(added)], cap, sinks[head], codes[row], scales[row], mean[row], c[head],
+            floor, stream, scratch[task], chosen[task], out[task],
+        )  # fmt: skip
+        add_to(stats[task], kept, count[row], square)
+
+
+@njit(**OPTIONS)
+def mass_of_pages(query, scale, mean, rotation, centre, spread, lift, cap, block, pages, mass):
+    """Logarithms of the masses of 64 pages, of which `pages` are there."""
+    d = len(query)
+    turned, m, v = np.zeros(d, F), np.zeros(BLOCK, F), np.zeros(BLOCK, F)
+    base = F(0)
+    for k in range(d):
+        x = query[k] * scale
+        base += x * mean[k]
+        axis = rotation[k]
+        for i in range(d):
+            turned[i] += x * axis[i]
+    for i in range(d):
+        x, x2 = turned[i], turned[i] * turned[i]
+        first, second = centre[i], spread[i]
+        for lane in range(BLOCK):
+            m[lane] += x * widen(first[lane])
+            v[lane] += x2 * widen(second[lane])
+    for lane in range(BLOCK):
+        deviation = F(np.sqrt(v[lane]))
+        smooth, frozen = F(0.5) * LN2 * v[lane] + PAGE_LOG2, FROZEN * deviation
+        x = m[lane] + base + (smooth if deviation * LN2 < FROZEN else frozen)
+        mass[lane] = x + lift[lane]
+    if cap > 0:
+        for lane in range(BLOCK):
+            mass[lane] = capped(mass[lane], cap)
+    mass[pages:] = NEVER
+    if block == 0:
+        mass[0] = NEVER
+
+
+@njit(**OPTIONS)
+def pages_of_task(
+    query, scale, keys, values, first, n, added, cap, sink, codes, scales, mean, lanes, far_codes,
+    far_scales, c, floor, multiple, page_floor, stream, mass, scores, chosen, out,
+):  # fmt: skip
+    """One query over drawn pages of its row; return keys kept, keys scored and squared error.
+
+    `scores` holds the pages that are always read, then those that are drawn, and far keys at its
+    end.
+    """
+    d, blocks = len(query), (n + BLOCK - 1) // BLOCK
+    pages = blocks - NEAR
+    scaled, coded, sums = np.empty(d, F), np.empty(d, np.int8), np.empty(BLOCK, np.int32)
+    unit, offset, base = prepare(query, scale, mean, scaled, coded)
+    order, page_chances = np.empty(blocks, np.int64), np.empty(blocks, F)
+    top, best = NEVER, 0
+    for number in range(NEAR + 1):
+        page = 0 if number == 0 else blocks - number
+        order[number], page_chances[number] = page, F(1)
+        part = scores[BLOCK * number : BLOCK * number + BLOCK]
+        score_block(codes, page, scales, coded, unit, offset, base, cap, sums, part)
+        for lane in range(BLOCK):
+            if BLOCK * page + lane >= n:
+                part[lane] = NEVER
+            elif len(added):
+                part[lane] += added[first + BLOCK * page + lane]
+            if part[lane] > top:
+                top, best = part[lane], BLOCK * number + lane
+    read = NEAR + 1
+    far = OUTLIERS * pages
+    far_blocks, start = (far + BLOCK - 1) // BLOCK, BLOCK * blocks
+    far_scores = scores[start : start + BLOCK * far_blocks]
+    far_places = lanes.reshape(-1)
+    for block in range(far_blocks):
+        part = far_scores[BLOCK * block : BLOCK * block + BLOCK]
+        score_block(far_codes, block, far_scales, coded, unit, offset, base, cap, sums, part)
+    if len(added):
+        for place in range(far):
+            j = BLOCK * (place // OUTLIERS) + far_places[place]
+            far_scores[place] += added[first + j]
+    far_scores[:OUTLIERS] = NEVER
+    far_scores[far:] = NEVER
+    top = max(top, max(largest(far_scores), largest(mass)))
+    always = exponentiate(far_scores, top) + sink_weight(sink, top)
+    total = always + exponentiate(scores[: BLOCK * read], top) + exponentiate(mass, top)
+    ratio = multiple * c / total
+    page_stream, far_stream = mixed(U(stream + U(1))), mixed(U(stream + U(2)))
+    flags = np.empty(BLOCK, np.uint8)
+    words = flags.view(np.uint64)
+    for block in range(len(mass) // BLOCK):
+        at = BLOCK * block
+        draw_block(mass[at : at + BLOCK], ratio, page_floor, F(1), at, page_stream, flags)
+        for word in range(BLOCK // 8):
+            if words[word] != 0:
+                for page in range(at + 8 * word, at + 8 * word + 8):
+                    if flags[page - at] and 0 < page < pages:
+                        order[read] = page
+                        page_chances[read] = min(F(1), max(mass[page] * ratio, page_floor))
+                        read += 1
+    total = always
+    for number in range(read):
+        page = order[number]
+        part = scores[BLOCK * number : BLOCK * number + BLOCK]
+        if number > NEAR:
+            score_block(codes, page, scales, coded, unit, offset, base, cap, sums, part)
+            if len(added):
+                for lane in range(BLOCK):
+                    part[lane] += added[first + BLOCK * page + lane]
+            exponentiate(part, top)
+            for number_far in range(OUTLIERS):
+                part[lanes[page, number_far]] = 0
+        x = F(0)
+        for lane in range(BLOCK):
+            x += part[lane]
+        total += x / page_chances[number]
+    ratio, least = c / total, c * floor / F(n)
+    places, chances, shares = chosen[0].view(np.int32), chosen[1], chosen[2]
+    kept = 0
+    for number in range(read):
+        page, share, at = order[number], page_chances[number], BLOCK * number
+        part = scores[at : at + BLOCK]
+        draw_block(part, ratio, least, share, BLOCK * page, stream, flags)
+        if best // BLOCK == number:
+            flags[best % BLOCK] = 1
+        if number > NEAR:
+            for number_far in range(OUTLIERS):
+                flags[lanes[page, number_far]] = 0
+        for word in range(BLOCK // 8):
+            if words[word] != 0:
+                for lane in range(8 * word, 8 * word + 8):
+                    if flags[lane] and BLOCK * page + lane < n:
+                        places[kept], shares[kept] = BLOCK * page + lane, share
+                        chance = min(share, max(part[lane] * ratio, least))
+                        chances[kept] = F(1) if at + lane == best else chance
+                        kept += 1
+    for block in range(far_blocks):
+        part = far_scores[BLOCK * block : BLOCK * block + BLOCK]
+        draw_block(part, ratio, least, F(1), BLOCK * block, far_stream, flags)
+        for word in range(BLOCK // 8):
+            if words[word] != 0:
+                for lane in range(8 * word, 8 * word + 8):
+                    place = BLOCK * block + lane
+                    if flags[lane] and OUTLIERS <= place < far:
+                        places[kept] = BLOCK * (place // OUTLIERS) + far_places[place]
+                        chances[kept] = min(F(1), max(part[lane] * ratio, least))
+                        shares[kept] = F(1)
+                        kept += 1
+    square = combine(
+        scaled,
+        keys,
+        values,
+        first,
+        added,
+        cap,
+        sink,
+        base,
+        places,
+        chances,
+        shares,
+        kept,
+        scores,
+        out,
+    )
+    return kept, BLOCK * read + far, square
+
+
+@njit(parallel=True, cache=True, **OPTIONS)
+def decode_by_pages(
+    query, scale, keys, values, first, count, added, cap, sinks, codes, scales, mean, rotation,
+    centre, spread, lift, lanes, far_codes, far_scales, c, floor, multiple, page_floor, seed, layer,
+    length, masses, scratch, chosen, out, stats,
+):  # fmt: skip
+    """Attention over keys drawn in two stages: pages by their cumulants, keys by 4-bit scores.
+
+    A page of n keys has the mass n 2^(m + ln 2 v / 2), m and v the mean and variance of its scores,
+    or that of its largest key where v is too large for that. Pages are drawn in proportion to
+    their masses; the keys of those that came correct the sum of all masses, and are then drawn as
+    with one level. The first page, the last ones and the keys kept apart are always scored.
+    """
+    rows, heads, supers = len(count), len(c), centre.shape[1]
+    group = len(query) // rows
+    for part in prange(rows * supers):
+        row, block = part // supers, part % supers
+        pages = (count[row] + BLOCK - 1) // BLOCK - NEAR - BLOCK * block
+        if pages > 0:
+            at = BLOCK * block
+            for task in range(row * group, (row + 1) * group):
+                mass_of_pages(
+                    query[task], scale, mean[row], rotation[row], centre[row, block],
+                    spread[row, block], lift[row, at : at + BLOCK], cap, block, min(pages, BLOCK),
+                    masses[task, at : at + BLOCK],
+                )  # fmt: skip
+    for task in prange(len(query)):
+        row, head = task // group, task % heads
+        stream = stream_of(seed, layer, head, length[task // heads])
+        pages = (count[row] + BLOCK - 1) // BLOCK - NEAR
+        whole = (pages + BLOCK - 1) // BLOCK * BLOCK
+        kept, scored, square = pages_of_task(
+            query[task], scale, row_of(keys, row), row_of(values, row), first[row], count[row],
+            added[row % len(added)], cap, sinks[head], codes[row], scales[row], mean[row],
+            lanes[row], far_codes[row], far_scales[row], c[head], floor, multiple, page_floor,
+            stream, masses[task, :whole], scratch[task], chosen[task], out[task],
+        )  # fmt: skip
+        add_to(stats[task], kept, scored, square)

@@ -1,0 +1,1 @@
+"""Capturing of queries, keys and values of every head of a model."""

@@ -1,0 +1,1 @@
+"""Key-value caches that drop keys: rules, the state they see, and the caches they cut."""

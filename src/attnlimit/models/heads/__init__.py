@@ -1,1 +1,0 @@
-"""What one captured head does: curves, horizons, influence."""

@@ -1,1 +1,0 @@
-"""Where models and texts come from."""

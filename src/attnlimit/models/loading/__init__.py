@@ -1,0 +1,1 @@
+"""Loading of models from packages, folders and the hub."""

@@ -1,0 +1,1 @@
+"""Attention over sampled keys inside a transformers model."""

@@ -1,1 +1,0 @@
-"""Thinned attention inside the model, and what it does to the output."""

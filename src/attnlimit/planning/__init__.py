@@ -1,0 +1,1 @@
+"""Planning: predicted output errors, plans that keep a target, budgets and exports."""

@@ -1,0 +1,323 @@
+"""Calibration sets: texts, or captures with gradients, on which plans are made."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.models.captured.captured import Captured
+from attnlimit.models.captured.dense import attend_dense, call_of
+from attnlimit.models.captured.encode import encode, unwrap
+from attnlimit.models.captured.interface import Call, attention_as
+from attnlimit.models.loading.model import predicts_tokens
+from attnlimit.models.sampled.attention import SamplerTable
+from attnlimit.models.sampled.outputs import run
+from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, expected_pass
+from attnlimit.planning.error import output_error
+from attnlimit.planning.evaluation import changed_runs
+from attnlimit.planning.probes import ProbedLayer, ProbeRun, kept_probes, probe, replay
+from attnlimit.planning.target import Target, choose_target
+
+PROBES = 4
+DIRECTIONS = 8
+"""Random directions along which the squared error of a head is taken."""
+MOST_QUERIES = 128
+"""Queries of a text that samplers which look at keys are tabulated at, evenly spaced."""
+MUST_RUN = (
+    "A sampler that leaves keys out without making up for them needs a run of the model to be "
+    "predicted: plan it with --model and --text, or from the capture with threshold."
+)
+Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+"""The builtin map, or the map of a concurrent.futures executor."""
+
+
+@dataclass(frozen=True, eq=False)
+class TextTerms:
+    """Error terms of one text, for tables of samplers."""
+
+    sums: SamplingTerms
+    run: ProbeRun
+
+
+class CalibrationSet(ABC):
+    """Texts with the error terms of every head."""
+
+    name: str  # of the model
+    weights: str  # SHA-256 of its weights, empty if not known
+    architecture: dict[str, int]  # layers, heads, kv_heads, head_dim
+    causal: bool  # whether it predicts the next token
+    tokens: tuple[int, ...]  # of each text
+    probes: int
+    seed: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers and heads."""
+        return self.architecture["layers"], self.architecture["heads"]
+
+    @abstractmethod
+    def terms(
+        self, text: int, tables: Sequence[SamplerTable], *, count_bytes: bool, decode: int | None
+    ) -> TextTerms:
+        """Error terms of every head along the probes of one text."""
+
+    @abstractmethod
+    def check_runs(self) -> None:
+        """Raise unless there is a model that can run."""
+
+    @abstractmethod
+    def bias(self, text: int, terms: TextTerms, table: SamplerTable) -> float:
+        """Distance of the output when heads err by their mean error."""
+
+    @abstractmethod
+    def measured(self, plan: Any) -> tuple[float, float] | None:
+        """Distance and standard error of a run with a plan on the first text, if it can run."""
+
+    @abstractmethod
+    def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
+        """Show every layer of one text, as the dense model has it."""
+
+    def change_error(self, text: int, change: Any, decode: int | None) -> float:
+        """Predicted error of a cache that is cut after half of a text."""
+        raise BadInput(
+            "Evictions and precisions are predicted with the model: give --model and --text."
+        )
+
+    def squared_errors(self, table: SamplerTable, decode: int | None) -> tuple[Array, Array]:
+        """Expected squared errors of head outputs, and keys that a group reads together.
+
+        Means over queries and texts, (layers, heads) and (layers, KV heads). The squared error is
+        the mean over random directions r of the variance along them, E <r, e>^2 = |e|^2.
+        """
+        squares = np.zeros(self.shape)
+        shared = np.zeros((self.shape[0], self.architecture["kv_heads"]))
+
+        def look(call: Call) -> None:
+            generator = torch.Generator().manual_seed(self.seed + call.layer)
+            shape = (DIRECTIONS, *call.query.shape[1:3], call.value.shape[-1])
+            directions = torch.randn(shape, generator=generator, dtype=call.query.dtype)
+            sums.add(ProbedLayer(call, directions, slice(0, DIRECTIONS)))
+
+        for text, tokens in enumerate(self.tokens):
+            start = 0 if decode is None else max(0, tokens - decode)
+            sums = SamplingTerms(
+                [table], DIRECTIONS, count_bytes=True, start=start, most_queries=MOST_QUERIES
+            )
+            self.each_layer(text, look)
+            queries = sums.queries * len(self.tokens)
+            squares += sums.variance[0].mean(-1) / queries
+            shared += np.stack([sums.shared[0][layer] for layer in range(len(shared))]) / queries
+        return squares, shared
+
+
+def architecture_of(network: Any) -> dict[str, int]:
+    """Numbers of a model that a plan is checked against."""
+    config = network.config
+    heads = int(config.num_attention_heads)
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+    return {
+        "layers": int(config.num_hidden_layers),
+        "heads": heads,
+        "kv_heads": int(getattr(config, "num_key_value_heads", None) or heads),
+        "head_dim": int(head_dim),
+    }
+
+
+class ModelCalibration(CalibrationSet):
+    """A model that can run, on texts."""
+
+    def __init__(
+        self, model: Any, texts: Any, target: Target, probes: int, seed: int, truncate: bool
+    ) -> None:
+        self.model = model
+        self.network, _ = unwrap(model)
+        self.target = choose_target(self.network, target)
+        self.encoded = [encode(model, text, truncate=truncate) for text in _listed(texts)]
+        source = self.encoded[0].source
+        self.name = str(source.get("model", type(model).__name__))
+        self.weights = str(source.get("weights", ""))
+        self.causal = predicts_tokens(self.network)
+        self.architecture = architecture_of(self.network)
+        self.tokens = tuple(len(text.positions) for text in self.encoded)
+        self.probes, self.seed = probes, seed
+
+    def terms(
+        self, text: int, tables: Sequence[SamplerTable], *, count_bytes: bool, decode: int | None
+    ) -> TextTerms:
+        start = 0 if decode is None else max(0, self.tokens[text] - decode)
+        looks = any(s is not None and s.needs_keys for t in tables for s in t[0])
+        sums = SamplingTerms(
+            tables,
+            self.probes,
+            count_bytes=count_bytes,
+            start=start,
+            most_queries=MOST_QUERIES if looks and decode is not None else None,
+        )
+        target = self.target.from_position(start)
+        how = target, self.probes, self.seed + text  # every text has its own seed
+        passed = probe(self.network, self.encoded[text], *how, sums.add)
+        return TextTerms(sums, passed)
+
+    def check_runs(self) -> None:
+        return
+
+    def bias(self, text: int, terms: TextTerms, table: SamplerTable) -> float:
+        start = terms.sums.start
+        change = SampledKeys({}, start, table)
+        target = self.target.from_position(start)
+        with torch.no_grad(), expected_pass(self.network, change):
+            moved = target.read(run(self.network, self.encoded[text]))
+        return target.between(terms.run.read, moved)
+
+    def measured(self, plan: Any) -> tuple[float, float] | None:
+        change = as_change(plan).bound_to(self.network, self.tokens[0])
+        start = 0 if plan.decode is None else max(0, self.tokens[0] - plan.decode)
+        target = self.target.from_position(start)
+        seeds = range(self.seed + 1, self.seed + 4)
+        runs = changed_runs(self.model, self.encoded[0], change, seeds)
+        dense = target.read(next(runs)[0])
+        values = np.array([target.between(dense, target.read(out)) for out, _ in runs])
+        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+        return float(values.mean()), float(error)
+
+    def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
+        def attention(call: Call) -> Tensor:
+            look(call.precise())
+            return attend_dense(call)
+
+        with torch.no_grad(), attention_as(self.network, attention):
+            run(self.network, self.encoded[text])
+
+    def change_error(self, text: int, change: Any, decode: int | None) -> float:
+        ids = self.encoded[text].inputs["input_ids"][0].tolist()
+        start = 0 if decode is None else max(0, len(ids) - decode)
+        error = output_error(
+            self.model, ids, change, output=self.target.from_position(start), probes=self.probes,
+            seed=self.seed + text, check=False,
+        )  # fmt: skip
+        return error.value
+
+
+class CaptureCalibration(CalibrationSet):
+    """Captures that keep the output's gradients; the model may be anywhere.
+
+    `mapper` maps a function over layers; that of a process pool spreads them over workers.
+    """
+
+    def __init__(self, captures: Sequence[Captured], target: Target, mapper: Mapper = map) -> None:
+        self.captures, self.mapper = captures, mapper
+        kept = [kept_probes(capture) for capture in captures]
+        first, measure = captures[0], target.measure
+        if any((one.output, one.count) != (kept[0].output, kept[0].count) for one in kept):
+            raise BadInput("The captures keep probes of different kinds or numbers; capture again.")
+        output = kept[0].output
+        if {"kl": "kl", "cosine": "cosine_loss"}.get(output, output) != measure:
+            raise BadInput(
+                f"The capture keeps gradients of {output}, and the target is {target.name}: "
+                f"capture again with --output {target.name}, or plan with the model."
+            )
+        if any((one.depth, one.heads) != (first.depth, first.heads) for one in captures):
+            raise BadInput("The captures are of models of different shapes; give those of one.")
+        layer = next(iter(first.layers.values()))
+        self.target = target
+        self.name = str(first.source.get("model", "own tensors"))
+        self.weights = str(first.source.get("weights", ""))
+        self.causal = output == "kl"
+        self.architecture = {
+            "layers": first.depth,
+            "heads": first.heads,
+            "kv_heads": len(layer.k),
+            "head_dim": int(layer.k.shape[-1]),
+        }
+        self.tokens = tuple(len(capture) for capture in captures)
+        self.probes, self.seed = kept[0].count, kept[0].seed
+
+    def terms(
+        self, text: int, tables: Sequence[SamplerTable], *, count_bytes: bool, decode: int | None
+    ) -> TextTerms:
+        if decode is not None:
+            raise BadInput(
+                "A capture's gradients are of all positions; plan decode= with the model."
+            )
+        capture = self.captures[text]
+        tasks = [
+            (capture, layer, tables, self.probes, count_bytes) for layer in sorted(capture.layers)
+        ]
+        parts = list(self.mapper(_layer_terms, tasks))
+        total = parts[0]
+        for part in parts[1:]:
+            if (part.run.scale, part.run.limit) != (total.run.scale, total.run.limit):
+                raise BadInput(
+                    "The layers of the capture are of different passes; capture it again."
+                )
+            total.sums.merge(part.sums)
+        return total
+
+    def check_runs(self) -> None:
+        raise BadInput(MUST_RUN)
+
+    def bias(self, text: int, terms: TextTerms, table: SamplerTable) -> float:
+        raise BadInput(MUST_RUN)
+
+    def measured(self, plan: Any) -> tuple[float, float] | None:
+        return None
+
+    def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
+        for number, layer in sorted(self.captures[text].layers.items()):
+            look(call_of(number, layer))
+
+
+def _layer_terms(task: tuple[Captured, int, Sequence[SamplerTable], int, bool]) -> TextTerms:
+    """Error terms of one layer of a capture; the others are zero."""
+    capture, layer, tables, probes, count_bytes = task
+    sums = SamplingTerms(tables, probes, count_bytes=count_bytes)
+    return TextTerms(sums, replay(capture, sums.add, [layer]))
+
+
+def calibration_of(
+    model: Any,
+    texts: Any,
+    target: Target,
+    *,
+    probes: int | None = None,
+    seed: int | None = None,
+    truncate: bool = False,
+    mapper: Mapper = map,
+) -> CalibrationSet:
+    """Return the calibration set of a model and texts, or of captures."""
+    count = None if probes is None else checks.count(probes, "probes", smallest=2)
+    root = None if seed is None else checks.count(seed, "seed", smallest=0)
+    several = isinstance(model, (list, tuple)) and len(model) > 0
+    if not all(isinstance(one, Captured) for one in (model if several else [model])):
+        if texts is None:
+            raise BadInput("There are no texts to plan on; give at least one, after the model.")
+        return ModelCalibration(model, texts, target, count or PROBES, root or 0, truncate)
+    if texts is not None:
+        raise BadInput("A capture is of its own text; give no other, or a model to read it.")
+    stored = CaptureCalibration(list(model) if several else [model], target, mapper)
+    if count not in (None, stored.probes) or root not in (None, stored.seed):
+        raise BadInput(
+            f"The capture keeps {stored.probes} probes of seed {stored.seed}: leave probes and "
+            "seed out, or capture again with others."
+        )
+    return stored
+
+
+def _listed(texts: Any) -> list[Any]:
+    """Several texts, or one."""
+    single = isinstance(texts, (str, Mapping, torch.Tensor)) or (
+        isinstance(texts, Sequence) and len(texts) > 0 and isinstance(texts[0], (int, np.integer))
+    )
+    listed = [texts] if single else list(texts)
+    if not listed:
+        raise BadInput("There are no texts to plan on; give at least one.")
+    return listed

@@ -1,0 +1,77 @@
+"""Milliseconds of attention for a decoded token, predicted from bytes and operations.
+
+Two numbers are of the machine: bytes a millisecond that dense attention reads, and keys a
+millisecond that the 4-bit kernel scores and draws. The rest are counts. `attnlimit.decoding`
+measures both numbers in some tenths of a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from attnlimit import checks
+
+PAGE_KEYS = 0.17
+"""Cost of a key that only the summary of its page is read of, in keys that are scored."""
+PAGE_START = 1500.0
+"""Keys that the first pages, the last ones and the sums of two levels cost."""
+PAGE_DRAWN = 22.0
+"""Keys that are scored for each unit of c, with two levels."""
+CALL = 0.03
+"""Milliseconds that a call of the kernels takes longer than one of dense attention, whatever is
+read: Python around them, on the machine of `CostModel`'s defaults."""
+CROSSOVER_GRID = [round(64 * 2 ** (step / 4)) for step in range(0, 53)]
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Attention of one layer for one sequence."""
+
+    heads: int
+    key_heads: int
+    width: int  # of keys
+    value_width: int
+    number: float  # bytes of a number of the cache
+
+    @property
+    def row_bytes(self) -> float:
+        """Bytes of a key and its value."""
+        return (self.width + self.value_width) * self.number
+
+    @property
+    def code_bytes(self) -> float:
+        """Bytes of a key's 4-bit code and its scale."""
+        return self.width / 2 + 4
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Speed of a machine; by default that of one core of a server of 2023."""
+
+    bytes_per_ms: float = 9e6  # that dense attention reads
+    keys_per_ms: float = 6e5  # of width 64, scored and drawn by the kernel for one query head
+
+    def __post_init__(self) -> None:
+        checks.positive(self.bytes_per_ms, "bytes_per_ms")
+        checks.positive(self.keys_per_ms, "keys_per_ms")
+
+    def milliseconds(
+        self, shape: Shape, tokens: int, c: float, batch: int = 1
+    ) -> tuple[float, float, float]:
+        """Milliseconds of a layer: all keys, 4 bits of every key, and two levels."""
+        dense = batch * shape.key_heads * tokens * shape.row_bytes / self.bytes_per_ms
+        width = 0.5 + shape.width / 128  # half of the work is scores, half draws
+        kept = min(c, tokens)
+        each = batch * shape.heads * width / self.keys_per_ms
+        keys = each * (tokens + 8 * kept)
+        pages = each * (PAGE_START + PAGE_KEYS * tokens + (PAGE_DRAWN + 8) * kept)
+        call = CALL * 6e5 / self.keys_per_ms
+        return dense, keys + call, pages + call
+
+    def crossover(self, shape: Shape, c: float, levels: int) -> int:
+        """Tokens from which reading few keys is faster than reading all."""
+        for tokens in CROSSOVER_GRID:
+            each = self.milliseconds(shape, tokens, c)
+            if each[levels] < each[0]:
+                return tokens
+        return CROSSOVER_GRID[-1]

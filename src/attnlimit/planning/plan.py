@@ -1,0 +1,353 @@
+"""Plans: the cheapest samplers of a family that keep a model's output within a target.
+
+Every head's predicted effect on the output is tabulated over sizes of one family of samplers, and
+sizes are chosen so that the whole stays within the target: one for the model, one for each layer
+or one for each head. The `Plan` is what terminal, page, file and exports show.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pandas as pd
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
+
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.files import Damaged, digest, read_json, write_atomically
+from attnlimit.models.captured.encode import unwrap
+from attnlimit.models.eviction.rules import EvictionRule, rule_from_dict, rule_to_dict
+from attnlimit.models.loading.model import LoadedModel
+from attnlimit.picture import Panel, Series
+from attnlimit.planning.calibration import (
+    architecture_of,
+)
+from attnlimit.planning.constants import LENGTH_RATIO
+from attnlimit.planning.cost import CostModel, Shape
+from attnlimit.planning.precision import Quantize
+from attnlimit.planning.target import Target, target_of
+from attnlimit.result import Pictured, Result, format_pm
+from attnlimit.samplers import Sampler, Threshold, TwoLevel
+from attnlimit.samplers.spec import parse_sampler, sampler_spec
+
+SCHEMA = "attnlimit.plan/4"
+
+
+def _matrix(value: Any) -> Array:
+    matrix = np.array(value, dtype=float)
+    if matrix.ndim != 2 or not matrix.size or not np.isfinite(matrix).all():
+        raise ValueError("must be a table of finite numbers by layer and head")
+    return matrix
+
+
+def _sampler_rows(value: Any) -> tuple[tuple[Sampler | None, ...], ...]:
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError("must be a table of samplers by layer and head")
+    return tuple(
+        tuple(parse_sampler(cell) if isinstance(cell, str) else cell for cell in row)
+        for row in value
+    )
+
+
+def _read_target(value: Any) -> Target:
+    if isinstance(value, Target):
+        return value
+    if not isinstance(value, Mapping) or set(value) != {"name", "value"}:
+        raise ValueError("must be an object with name and value")
+    return target_of(value["name"], value["value"])
+
+
+def _write_target(target: Target) -> dict[str, Any]:
+    assert target.distance is not None
+    return {"name": target.name, "value": target.to_value(target.distance)}
+
+
+Matrix = Annotated[
+    np.ndarray, PlainValidator(_matrix), PlainSerializer(lambda value: value.tolist())
+]
+SamplerRows = Annotated[
+    tuple[tuple[Any, ...], ...],
+    PlainValidator(_sampler_rows),
+    PlainSerializer(
+        lambda rows: [[None if s is None else sampler_spec(s) for s in row] for row in rows]
+    ),
+]
+TargetField = Annotated[Any, PlainValidator(_read_target), PlainSerializer(_write_target)]
+RuleField = Annotated[
+    Any,
+    PlainValidator(
+        lambda value: (
+            value if value is None or isinstance(value, EvictionRule) else rule_from_dict(value)
+        )
+    ),
+    PlainSerializer(lambda rule: None if rule is None else rule_to_dict(rule)),
+]
+PrecisionField = Annotated[
+    Any,
+    PlainValidator(lambda value: Quantize(**value) if isinstance(value, Mapping) else value),
+    PlainSerializer(lambda precision: None if precision is None else precision.spec()),
+]
+Count = Annotated[int, Field(gt=0, strict=True)]
+Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class Plan(Result, Pictured, BaseModel):
+    """Samplers of a model's heads, with the predicted error of its output.
+
+    `read` and `write` a versioned JSON file. The file has a digest of its content, and a plan is
+    checked against the model that it is used with.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", arbitrary_types_allowed=True, strict=True
+    )
+
+    target: TargetField
+    predicted: Real  # mean over the calibration texts
+    stderr: Real  # of that, over the probes
+    next_text: Real  # nine of ten other texts should stay below
+    measured: Real | None  # by runs on the first calibration text; None from captures
+    measured_stderr: Real | None
+    trusted: bool
+    doubt: str  # reason why it is not trusted
+    mean_keys: Real  # read by a query of a head
+    mean_visible: Real  # that it sees: the average causal context
+    per: Literal["model", "layer", "head"]
+    scheme: str
+    cost: Literal["read", "bytes", "stored"]  # what was minimised
+    price: Real  # keys of a head read or stored for a query, or bytes that a token moves
+    dense_price: Real  # the same for dense attention
+    tokens: Annotated[tuple[Count, ...], Field(min_length=1, strict=False)]  # of each text
+    decode: Count | None  # only the queries of so many last tokens are sampled
+    probes: Count
+    model: str
+    weights: str  # SHA-256, empty if not known
+    architecture: dict[str, Count]
+    heads: SamplerRows  # by layer; None reads all keys
+    evict: RuleField  # eviction rule of the cache, or None
+    quantize: PrecisionField = None  # precision of the cache, or None
+    machine: CostModel | None = None  # speed that decoding is planned for; None without decode
+    contributions: Matrix  # (layers, heads) to the predicted error
+    keys: Matrix  # (layers, heads) read by a query
+    sensitivity: Matrix | None  # (layers, heads) nats a token for a squared error; KL plans
+    kv_keys: Matrix | None  # (layers, KV heads) that a query of some head of the group reads
+
+    @model_validator(mode="after")
+    def _check_shapes(self) -> Plan:
+        shape = (len(self.heads), len(self.heads[0]))
+        if 0 in shape or any(len(row) != shape[1] for row in self.heads):
+            raise ValueError("samplers are not a table of layers and heads")
+        tables = (self.contributions, self.keys, self.sensitivity)
+        if any(table is not None and table.shape != shape for table in tables):
+            raise ValueError("tables do not have the shape of the samplers")
+        known = self.architecture.get("layers"), self.architecture.get("heads")
+        if known != shape:
+            raise ValueError("the architecture does not have the shape of the samplers")
+        if self.kv_keys is not None and (
+            len(self.kv_keys) != shape[0] or shape[1] % self.kv_keys.shape[1]
+        ):
+            raise ValueError("kv_keys is not a table of layers and key-value heads")
+        return self
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def samplers(self) -> dict[tuple[int, int], Sampler]:
+        """Samplers by (layer, head); heads that are not named read all keys."""
+        return {
+            (layer, head): sampler
+            for layer, row in enumerate(self.heads)
+            for head, sampler in enumerate(row)
+            if sampler is not None
+        }
+
+    def check_model(self, model: Any) -> None:
+        """Raise BadInput if the plan was made for another model."""
+        network, _ = unwrap(model)
+        here = architecture_of(network)
+        differing = [
+            name for name, value in self.architecture.items() if here.get(name, value) != value
+        ]
+        if differing:
+            parts = [f"{self.architecture[n]} {n}, not {here[n]}" for n in differing]
+            raise BadInput(
+                f"The plan was made for {self.model} with {'; '.join(parts)}; make the plan with "
+                "this model."
+            )
+        loaded = model.weights if isinstance(model, LoadedModel) else ""
+        if self.weights and loaded and loaded != self.weights:
+            raise BadInput(
+                f"The plan was made for {self.model} (weights {self.weights[:12]}...), and this is "
+                f"{model.name} ({loaded[:12]}...); make the plan with this model."
+            )
+
+    def length_warning(self, tokens: int) -> str:
+        """Warning for a text much longer than those of the plan, or nothing."""
+        longest = max(self.tokens)
+        if tokens <= LENGTH_RATIO * longest:
+            return ""
+        return (
+            f"The plan was made on texts of at most {longest} tokens and is used on {tokens}; its "
+            "error grows with the context: plan on texts of this length."
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each head."""
+        layers, heads = self.keys.shape
+        return pd.DataFrame(
+            {
+                "layer": np.repeat(np.arange(layers), heads),
+                "head": np.tile(np.arange(heads), layers),
+                "sampler": ["all keys" if s is None else s.name for row in self.heads for s in row],
+                "contribution": self.contributions.ravel(),
+                "mean_keys": self.keys.ravel(),
+            }
+        )
+
+    def panel(self) -> Panel:
+        """Keys that a query reads in each layer: its mean head, and the range of its heads."""
+        layers = np.arange(len(self.keys))
+        mean, low, high = self.keys.mean(axis=1), self.keys.min(axis=1), self.keys.max(axis=1)
+        series = [
+            Series(layers, mean, "line", "mean head", "heads"),
+            Series(layers, mean, "band", "all heads", "heads", None, low, high),
+        ]
+        title = f"{self.mean_keys:.1f} of {self.mean_visible:.1f} keys, by layer"
+        return Panel(title, "layer", "keys read by a query", series, "linear", "linear")
+
+    def headline(self) -> str:
+        """Cost and target in one line."""
+        return f"{self.model}: {self.priced()} for {self.target.describe(self.target.distance)}"
+
+    def __str__(self) -> str:
+        unit = self.target.unit
+        ends = sorted({min(self.tokens), max(self.tokens)})
+        texts = f"{len(self.tokens)} texts" if len(self.tokens) > 1 else "1 text"
+        texts += f" of {' to '.join(map(str, ends))} tokens"
+        held = [one.name for one in (self.evict, self.quantize) if one is not None]
+        lines = [
+            self.headline() + (f", with {' and '.join(held)}" if held else ""),
+            f"  predicted {format_pm(self.predicted, self.stderr)}{unit} on {texts}",
+            f"  nine of ten other texts should stay below {self.next_text:.3g}{unit}",
+            f"  {self.rule()}",
+        ]
+        if self.measured is not None:
+            seen = format_pm(self.measured, self.measured_stderr)
+            lines[1] += f"; measured {seen}{unit} by a run on the first"
+        if self.decode is not None:
+            lines.append(f"  for the {self.decode} tokens after a prompt that is read densely")
+            dense, fast = self.milliseconds()
+            levels = self.levels()
+            if levels is not None and self.machine is not None:
+                c = float(np.mean([s.c for s in self.samplers().values()]))  # type: ignore[attr-defined]
+                start = self.machine.crossover(self.shape(), c, levels)
+                lines.append(
+                    f"  attention of a token takes {fast:.3g} ms instead of {dense:.3g} at "
+                    f"{max(self.tokens)} tokens (predicted); it pays from {start} tokens"
+                )
+        if len(self.tokens) == 1 and self.next_text > self.target.distance:
+            lines[2] += ": to keep the target there, plan on several texts"
+        if not self.trusted:
+            lines.append(f"  not trusted: {self.doubt}")
+        return "\n".join(lines)
+
+    def priced(self) -> str:
+        """What was minimised, beside dense attention."""
+        share = f"({100 * self.price / self.dense_price:.1f} %)"
+        if self.cost == "bytes":
+            few, all_ = self.price / 1e6, self.dense_price / 1e6
+            return f"a token moves {few:.3g} of {all_:.3g} MB of keys and values {share}"
+        what = "reads" if self.cost == "read" else "needs stored"
+        kind = "keys of its average causal context" if self.target.measure == "kl" else "keys"
+        return f"a query {what} {self.price:.1f} of {self.dense_price:.1f} {kind} {share}"
+
+    def shape(self, number: float = 4) -> Shape:
+        """Attention of one layer, for the cost model; `number` is the bytes of a number."""
+        known = self.architecture
+        width = known["head_dim"]
+        return Shape(known["heads"], known["kv_heads"], width, width, number)
+
+    def milliseconds(self, tokens: int | None = None) -> tuple[float, float]:
+        """Predicted time of all attention layers for a decoded token: dense, and by the plan.
+
+        After `tokens`, by default as many as the longest text of the plan had. NaN for samplers
+        that `fast_decoding` does not run.
+        """
+        machine, levels = self.machine or CostModel(), self.levels()
+        length = max(self.tokens) if tokens is None else tokens
+        thresholds = [s.c for s in self.samplers().values() if isinstance(s, (Threshold, TwoLevel))]
+        if not thresholds or levels is None:
+            return machine.milliseconds(self.shape(), length, 1.0)[0], float("nan")
+        c = float(np.mean(thresholds))
+        each = machine.milliseconds(self.shape(), length, c)
+        layers = self.architecture["layers"]
+        return layers * each[0], layers * each[levels]
+
+    def levels(self) -> int | None:
+        """Levels that `fast_decoding` reads keys with; None if it does not run the plan."""
+        chosen = {type(sampler) for sampler in self.samplers().values()}
+        return {Threshold: 1, TwoLevel: 2}.get(chosen.pop()) if len(chosen) == 1 else None
+
+    def rule(self) -> str:
+        """Samplers in words."""
+        chosen = [sampler for row in self.heads for sampler in row]
+        names = {"all keys" if sampler is None else sampler.name for sampler in chosen}
+        if len(names) == 1:
+            return f"{names.pop()}, for every head"
+        thresholds = sorted(s.c for s in chosen if isinstance(s, (Threshold, TwoLevel)))
+        between = f", c from {thresholds[0]:.3g} to {thresholds[-1]:.3g}" if thresholds else ""
+        return f"{self.scheme} with a size for each {self.per}{between}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as its file holds it."""
+        content = self.model_dump(mode="json")
+        return {"schema": SCHEMA, "digest": _digest(content), **content}
+
+    def write(self, path: str | Path) -> Path:
+        """Write the plan as JSON."""
+        text = json.dumps(self.to_dict(), indent=1, allow_nan=False) + "\n"
+        write_atomically(Path(path), text.encode())
+        return Path(path)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Plan:
+        """Read a plan that `write` wrote; anything else is refused."""
+        content = read_json(Path(path))
+        schema = content.get("schema") if isinstance(content, dict) else None
+        if schema != SCHEMA:
+            old = isinstance(schema, str) and schema.startswith("attnlimit.")
+            what = "a plan of another version" if old else "not a plan"
+            raise BadInput(f"{path} is {what} ({SCHEMA} is read); make one with attnlimit plan.")
+        stated = content.pop("digest", None)
+        del content["schema"]
+        try:
+            plan = cls.model_validate(content, strict=False)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "its content"
+            reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+            raise Damaged(f"{path} is damaged: {place}: {reason}.") from None
+        except (BadInput, TypeError, ValueError) as error:
+            raise Damaged(f"{path} is damaged: {error}") from None
+        if stated != _digest(content):
+            raise Damaged(
+                f"{path} was changed after it was written: its digest does not fit its content; "
+                "make the plan again."
+            )
+        return plan
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return digest(json.dumps(content, sort_keys=True, allow_nan=False).encode())

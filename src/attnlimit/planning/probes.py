@@ -1,0 +1,351 @@
+"""Backpropagate random projections of a model's output to the attention output of each layer.
+
+One forward pass keeps every layer's attention output in the graph; one backward pass from a scalar
+is one probe. A layer's gradients are handed on when the last of a group of probes reaches it, so
+that memory is that of one pass and of a few gradients. A capture can keep the gradients in files,
+written layer by layer, from which plans are made without the model.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput
+from attnlimit.models.captured.captured import Captured, OutputGradients, Probes
+from attnlimit.models.captured.dense import attend_dense, call_of, call_products, grouped, layer_of
+from attnlimit.models.captured.encode import Encoded, encode, unwrap
+from attnlimit.models.captured.interface import Call, attention_as, check_calls
+from attnlimit.models.captures import Capture, open_capture
+from attnlimit.models.sampled.outputs import run
+from attnlimit.models.store.folder import AlreadyWritten, CaptureWriter, local_path
+from attnlimit.models.store.format import NAMES, Place, mapped, rows_of
+from attnlimit.planning.target import Target, choose_target
+from attnlimit.samplers import Products
+
+GROUP = 8
+"""Probes whose gradients are held at a time."""
+BLOCK = 1 << 22
+"""Products of a gradient and a value held at a time."""
+SPOOL = "gradients.partial"
+"""Folder, in the capture's, of gradients that wait for those of the other probes."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProbeRun:
+    """Numbers of a pass with probes."""
+
+    scale: float  # of E <g, e>^2
+    limit: float  # of second order
+    tokens: int
+    read: Tensor  # what the target takes from the dense model's output
+
+
+@dataclass(frozen=True, eq=False)
+class QueryBlock:
+    """Some queries of a layer, the keys they see, and the gradients at their outputs."""
+
+    rows: slice  # of the queries, in the layer
+    queries: Tensor  # (R,) positions among the keys
+    products: Products  # of queries and keys, for samplers that look at them
+    scores: Tensor  # (H, R, N), -inf where a key is not visible
+    weights: Tensor  # (H, R, N) attention P
+    values: Tensor  # (H, N, d_v)
+    gradients: Tensor  # (K, H, R, d_v)
+    along: Tensor  # (K, H, R, N) <g, v_j - Gamma>
+
+
+@dataclass(frozen=True, eq=False)
+class ProbedLayer:
+    """One layer of the dense model with the gradients of a group of probes at its outputs."""
+
+    call: Call  # queries, keys, values and mask of the layer
+    gradients: Tensor  # (K, H, N, d_v)
+    group: slice  # which of all probes these are
+
+    @property
+    def first(self) -> bool:
+        """Whether these are the first probes of the layer; counts of keys are made once."""
+        return self.group.start == 0
+
+    def blocks(self, *, trim: bool = True, start: int = 0, every: int = 1) -> Iterator[QueryBlock]:
+        """Blocks of queries from `start` on, small enough for memory; one of `every` queries.
+
+        With `trim`, keys that no query of a block sees are left out; some samplers need them.
+        """
+        call, (probes, heads, length) = self.call, self.gradients.shape[:3]
+        size = call.key.shape[2]
+        step = max(1, min(64 if trim else size, BLOCK // (probes * heads * size)))
+        for low in range(start, length, step * every):
+            rows = slice(low, min(low + step * every, length), every)
+            part = call.up_to(rows) if trim else call
+            products, values = call_products(part, rows), grouped(part.value[0], heads)
+            scores = products.exact()
+            weights = torch.softmax(scores, -1)
+            gradients = self.gradients[:, :, rows]
+            along = gradients @ values.transpose(1, 2)
+            along -= (weights * along).sum(-1, keepdim=True)
+            yield QueryBlock(
+                rows, call.places(rows), products, scores, weights, values, gradients, along
+            )
+
+
+Reduce = Callable[[ProbedLayer], None]
+"""Takes every layer with a group of gradients, last layer first."""
+
+
+class Receiver(Protocol):
+    """Receives the layers of a forward pass and their gradients, as they come."""
+
+    def on_layer(self, call: Call) -> None:
+        """Take a layer of the forward pass, in the model's own precision."""
+
+    def on_output(self, run: ProbeRun) -> None:
+        """Take the numbers of the forward pass."""
+
+    def on_gradient(self, call: Call, number: int, gradient: Tensor) -> None:
+        """Take the gradient (H, N, d_v) of one probe at a layer's outputs."""
+
+
+def probe(
+    network: Any, encoded: Encoded, target: Target, probes: int, seed: int, reduce: Reduce
+) -> ProbeRun:
+    """Run one forward pass and `probes` backward ones, and `reduce` every layer's gradients."""
+    return run_probes(network, encoded, target, probes, seed, _Grouped(probes, reduce))
+
+
+def run_probes(
+    network: Any, encoded: Encoded, target: Target, probes: int, seed: int, receiver: Receiver
+) -> ProbeRun:
+    """Run one forward pass and `probes` backward ones, with everything given to the receiver."""
+    generator = torch.Generator().manual_seed(seed)
+    root = torch.zeros((), requires_grad=True)
+    number = 0
+
+    def attention(call: Call) -> Tensor:
+        single = call.precise()
+        output = attend_dense(single) + root.to(single.query.dtype)
+        held = replace(
+            call, query=call.query.detach(), key=call.key.detach(), value=call.value.detach()
+        )
+        receiver.on_layer(held)
+        output.register_hook(lambda grad: receiver.on_gradient(held, number, grad[0].detach()))
+        return output
+
+    with _frozen(network), torch.inference_mode(False), torch.enable_grad():
+        with attention_as(network, attention, precise=False) as session:
+            outputs = run(network, encoded)
+        check_calls(network, session.calls)
+        read = target.read(outputs)
+        if not read.requires_grad:
+            raise BadInput(
+                f"No gradient reaches the output of {type(network).__name__}: load the model in "
+                "float32, not quantised, or give an output function that is differentiable."
+            )
+        if not torch.isfinite(read).all():
+            raise BadInput("The model's output contains NaN or infinite numbers on this text.")
+        numbers = target.scale(read), target.limit(read)
+        result = ProbeRun(*numbers, len(outputs.hidden), read.detach())
+        receiver.on_output(result)
+        for number, scalar in enumerate(target.probes(read, probes, generator)):
+            torch.autograd.grad(scalar, root, retain_graph=number + 1 < probes)
+    return result
+
+
+class _Grouped:
+    """Hands on the gradients of a group of probes at a layer, when the last has reached it."""
+
+    def __init__(self, probes: int, reduce: Reduce) -> None:
+        self.groups, self.reduce = list(groups_of(probes)), reduce
+        self.gathered: dict[int, list[Tensor]] = {}
+
+    def on_layer(self, call: Call) -> None:
+        """Wait for its gradients."""
+
+    def on_output(self, run: ProbeRun) -> None:
+        """Wait for the first gradients."""
+
+    def on_gradient(self, call: Call, number: int, gradient: Tensor) -> None:
+        """Keep a gradient, until its group is whole."""
+        group = self.groups[number // GROUP]
+        self.gathered.setdefault(call.layer, []).append(gradient)
+        if number + 1 == group.stop:
+            gradients = torch.stack(self.gathered.pop(call.layer))
+            self.reduce(ProbedLayer(call.precise(), gradients, group))
+
+
+def groups_of(probes: int) -> Iterator[slice]:
+    """Probes whose gradients are held together."""
+    for start in range(0, probes, GROUP):
+        yield slice(start, min(start + GROUP, probes))
+
+
+@contextmanager
+def _frozen(network: Any) -> Iterator[None]:
+    """Leave the weights out of the graph: only attention outputs are differentiated."""
+    before = [(weight, weight.requires_grad) for weight in network.parameters()]
+    try:
+        for weight, _ in before:
+            weight.requires_grad_(False)
+        yield
+    finally:
+        for weight, was in before:
+            weight.requires_grad_(was)
+
+
+def capture_sensitivities(
+    model: Any,
+    text: str | Sequence[int] | Tensor | Mapping[str, Tensor],
+    folder: str | Path,
+    *,
+    probes: int = 4,
+    output: str | None = None,
+    seed: int = 0,
+    about: Mapping[str, Any] | None = None,
+) -> Capture:
+    """Capture every layer to a folder, with the output's gradients at each head.
+
+    A plan for the model's output can then be made from the folder alone, the same as with the
+    model and the same probes and seed.
+
+    Parameters
+    ----------
+    model, text, folder, about
+        As for `attnlimit.models.capture`.
+    probes : int
+        Backward passes, at least 2.
+    output : {"kl", "cosine"}, optional
+        Next tokens (the default of causal models) or embedding.
+    seed : int
+        Seed of the random output projections.
+    """
+    encoded = encode(model, text)
+    encoded.source.update(about or {})
+    write_probed(model, encoded, local_path(folder), probes, output, seed)
+    return open_capture(folder)
+
+
+def write_probed(
+    model: Any, encoded: Encoded, folder: Path, probes: int, output: str | None, seed: int
+) -> None:
+    """Capture every layer to a folder, with the gradients of `probes` scalars of the output."""
+    network, _ = unwrap(model)
+    target = choose_target(network, output)
+    count = checks.count(probes, "probes", smallest=2)
+    checks.one_of(target.name, ("kl", "cosine"), "output of a capture")
+    about = Probes(target.name, count, checks.count(seed, "seed", smallest=0))
+    depth = int(network.config.num_hidden_layers)
+    writer = CaptureWriter(folder, encoded, depth, range(depth), about)
+    spool = folder / SPOOL
+    try:
+        with suppress(AlreadyWritten):
+            run_probes(network, encoded, target, count, about.seed, _Spooled(writer, spool, count))
+            writer.finish()
+    finally:
+        shutil.rmtree(spool, ignore_errors=True)
+
+
+class _Spooled:
+    """Keeps gradients in a file for each layer, until the last probe's is there."""
+
+    def __init__(self, writer: CaptureWriter, spool: Path, count: int) -> None:
+        self.writer, self.spool, self.count = writer, spool, count
+
+    def on_layer(self, call: Call) -> None:
+        """Check the folder at the first layer; stop where it holds the whole capture already."""
+        self.writer.begin(layer_of(call))
+
+    def on_output(self, run: ProbeRun) -> None:
+        """Keep the numbers of the pass, and remove gradients of an interrupted capture."""
+        self.run = run
+        shutil.rmtree(self.spool, ignore_errors=True)
+        self.spool.mkdir(parents=True)
+
+    def on_gradient(self, call: Call, number: int, gradient: Tensor) -> None:
+        """Append one gradient to its layer's file, and with the last one write the layer."""
+        if not torch.isfinite(gradient).all():
+            raise BadInput(
+                f"The output's gradients at layer {call.layer} contain NaN or infinite numbers: "
+                "the model's precision is too low for this text; load it in float32."
+            )
+        # The model's own precision: its outputs have it, and so have their gradients.
+        kept = gradient.to(call.query.dtype)
+        path = self.spool / str(call.layer)
+        with path.open("ab") as file:
+            file.writelines(rows_of(kept))
+        if number + 1 < self.count:
+            return
+        place = Place(NAMES[kept.dtype], (self.count, *kept.shape), 0)
+        gradients = OutputGradients(mapped(path, place), self.run.scale, self.run.limit)
+        self.writer.add(call.layer, replace(layer_of(call), gradients=gradients))
+        path.unlink()
+
+
+def kept_probes(capture: Captured) -> Probes:
+    """Return the probes whose gradients a capture keeps; refuse a capture without."""
+    if capture.probes is None:
+        raise BadInput(
+            "The capture has no gradients of the model's output: capture again with --probes 4 "
+            "(in Python capture_sensitivities), or plan with the model."
+        )
+    return capture.probes
+
+
+def replay(capture: Captured, reduce: Reduce, layers: Iterable[int] | None = None) -> ProbeRun:
+    """Hand on layers' gradients from files, all by default, in the order of the passes."""
+    numbers = []
+    chosen = sorted(capture.layers if layers is None else layers, reverse=True)
+    for group in groups_of(kept_probes(capture).count):
+        for number in chosen:
+            layer = capture.layers[number]
+            assert layer.gradients is not None
+            numbers.append((layer.gradients.scale, layer.gradients.limit))
+            reduce(ProbedLayer(call_of(number, layer), layer.probe_gradients(group), group))
+    if len(set(numbers)) > 1:
+        raise BadInput("The layers of the capture are of different passes; capture it again.")
+    return ProbeRun(*numbers[0], len(capture), torch.empty(0))
+
+
+def output_weights(model: Any, text: Any, *, probes: int = 4, seed: int = 0) -> Array:
+    """Nats that the next token loses for a squared error of one in each KV head's outputs.
+
+    The mean over the text's queries, summed over the query heads that share keys: (layers, KV
+    heads), of the layers whose cache can be cut. An error of unknown direction costs
+    |g|^2 |e|^2 / (2 d), so heads compare by the mean square of g. Two texts give nearly the same:
+    `al.models.Evict(0.25, sizes=al.models.output_weights(model, text))`.
+
+    Parameters
+    ----------
+    model : LoadedModel or transformers model
+        A causal one.
+    text : str, token ids or ready inputs
+    probes : int
+        Backward passes.
+    """
+    from attnlimit.models.eviction.cache import evictable_layers
+
+    network, _ = unwrap(model)
+    target = choose_target(network, "kl")
+    sums: dict[int, Tensor] = {}
+
+    def reduce(layer: ProbedLayer) -> None:
+        squares = layer.gradients.double().square().mean((2, 3)).sum(0)
+        shared = squares.view(layer.call.key.shape[1], -1).sum(1)
+        number = layer.call.layer
+        sums[number] = sums.get(number, torch.zeros_like(shared)) + shared
+
+    count = checks.count(probes, "probes")
+    root = checks.count(seed, "seed", smallest=0)
+    passed = probe(network, encode(model, text), target, count, root, reduce)
+    stacked = torch.stack([sums[layer] for layer in evictable_layers(network)])
+    return np.asarray(passed.scale / count * stacked.cpu().numpy())

@@ -1,1 +1,0 @@
-"""The sparse-token experiments, one file each, run by `attnlimit reproduce sparse-...`."""

@@ -1,0 +1,232 @@
+"""Monte Carlo measurement of the error of attention over n tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Protocol, overload, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from attnlimit import checks
+from attnlimit.curve import Curve, Diagnostics
+from attnlimit.errors import BadInput
+from attnlimit.head import Head
+from attnlimit.samplers import Sampler
+from attnlimit.simulate.fit import heavy_share
+from attnlimit.simulate.independent import integrated_errors, pointwise_errors
+from attnlimit.simulate.statistics import NORMS, SQUARED, Moment, limit_reference
+from attnlimit.simulate.summary import summarise
+from attnlimit.simulate.supremum import supremum_errors
+from attnlimit.simulate.sweep import Samples, sweep
+from attnlimit.theory.limit import check_ball, check_limit, check_match
+from attnlimit.tokens import Tokens
+
+STATISTICS = (*SQUARED, *NORMS, "pointwise", "uniform")
+
+
+@runtime_checkable
+class MeasuresItself(Protocol):
+    """Anything that can measure its own curve, such as a captured model."""
+
+    def measure_curve(
+        self,
+        statistic: str,
+        n: ArrayLike | None = None,
+        replicates: int = 500,
+        seed: int = 0,
+        *,
+        layer: int = 0,
+        head: int = 0,
+        sampler: Sampler | None = None,
+    ) -> Curve:
+        """The measured curve of a statistic of one head."""
+        ...
+
+
+@overload
+def measure(
+    head: Head,
+    /,
+    tokens: Tokens,
+    statistic: str,
+    n: ArrayLike,
+    replicates: int,
+    seed: int = 0,
+    *,
+    x: ArrayLike | None = None,
+    radius: float | None = None,
+    moment: Moment | None = None,
+    queries: int | str | None = None,
+    control: bool = True,
+) -> Curve: ...
+
+
+@overload
+def measure(
+    capture: MeasuresItself,
+    /,
+    statistic: str,
+    n: ArrayLike | None = None,
+    replicates: int = 500,
+    seed: int = 0,
+    *,
+    layer: int = 0,
+    head: int = 0,
+    sampler: Sampler | None = None,
+) -> Curve: ...
+
+
+# The first argument is positional, so that a captured model can have an option called head.
+def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) -> Curve:
+    """Measure a statistic: `measure(head, tokens, statistic, n, replicates, seed=0)`.
+
+    Parameters
+    ----------
+    head : Head
+        Or a captured model: `measure(capture, statistic, n, replicates=500, layer=0, head=2)`.
+    tokens : Tokens
+        Where the n tokens come from. In "mean", "covariance" and "moment" all n are queries and
+        keys.
+    statistic : str
+        "mean", "covariance", "moment" (with `moment`) and "pointwise" are mean squared errors;
+        "mean_norm", "covariance_norm", "covariance_operator_norm" are expected norms; "uniform" is
+        the expected largest error over the ball |x| <= `radius`.
+    n : array of int
+        Numbers of tokens; one draw of the largest serves all of them.
+    replicates : int
+        Independent draws, at least two. Where n is small a draw of "mean", "covariance", "moment"
+        or a norm is an average over several sets of tokens.
+    seed : int
+        The same seed gives the same draws for every head and statistic.
+    x : (m, d) array, optional
+        Queries of "pointwise"; the tokens' law by default. The bias at each is in `diagnostics`.
+    radius : float, optional
+        Radius of the ball of "uniform".
+    moment : callable, optional
+        A function of outputs (..., d_v), with values (..., k).
+    queries : int, "all" or "law", optional
+        How many of the n tokens to ask as queries. By default all of them for norms, and for
+        squared errors enough for an unbiased value at the least cost; "law" averages "mean" and
+        "mean_norm" over the law of the queries instead of the tokens themselves.
+    control : bool
+        Use control variates of known mean. They never bias the value, and cut its noise.
+
+    Returns
+    -------
+    Curve
+        With standard errors and their joint covariance over n, and `interval` for a level.
+        `diagnostics` has the variance reduction of the controls, the share of the variance of the
+        largest draw and the skewness of the draws.
+
+    Raises
+    ------
+    NoLimitError
+        If the tokens have no infinite-token limit to compare with; BadInput if it is not known.
+    """
+    if isinstance(subject, Head):
+        checks.call_fits(measure_head, arguments, options, "measure of a head")
+        return measure_head(subject, *arguments, **options)
+    if isinstance(subject, MeasuresItself):
+        checks.call_fits(MeasuresItself.measure_curve, arguments, options, "measure of a capture")
+        return subject.measure_curve(*arguments, **options)
+    raise BadInput(f"measure needs a Head or a captured model first, got {type(subject).__name__}.")
+
+
+def measure_head(
+    head: Head,
+    tokens: Tokens,
+    statistic: str,
+    n: ArrayLike,
+    replicates: int,
+    seed: int = 0,
+    *,
+    x: ArrayLike | None = None,
+    radius: float | None = None,
+    moment: Moment | None = None,
+    queries: int | str | None = None,
+    control: bool = True,
+) -> Curve:
+    """`measure` for a head and the measure of its tokens."""
+    if not isinstance(tokens, Tokens):
+        raise BadInput(f"tokens must be a token measure, got {type(tokens).__name__}.")
+    checks.one_of(statistic, STATISTICS, "statistic")
+    grid = checks.token_counts(n).ravel()
+    if (np.diff(grid) <= 0).any():
+        raise BadInput(f"n must increase, got {grid.tolist()}; sort it and drop repeats.")
+    draws = checks.count(replicates, "replicates", smallest=2)
+    root = np.random.SeedSequence(checks.count(seed, "seed", smallest=0))
+    check_match(head, tokens, self_attention=True)
+    if (moment is None) == (statistic == "moment"):
+        raise BadInput("give moment, a function of the outputs, with the statistic 'moment' only.")
+    if (radius is None) == (statistic == "uniform"):
+        raise BadInput("give radius, that of the ball of queries, with 'uniform' only.")
+    if x is not None and statistic != "pointwise":
+        raise BadInput("give x, the queries, with the statistic 'pointwise' only.")
+    if statistic == "uniform":
+        ball = checks.positive(radius, "radius")
+        check_ball(head, tokens, ball)
+        values, shortfalls = supremum_errors(head, tokens, ball, grid, draws, root)
+        curve = samples_curve(
+            Samples(statistic, grid, values), f"largest error over |x| <= {ball:g}"
+        )
+        return replace(curve, numerical_error=shortfalls.mean(axis=0))
+    if x is None:
+        check_limit(head, tokens)
+    if statistic == "pointwise":
+        points = None if x is None else np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
+        squares, errors = pointwise_errors(head, tokens, points, grid, draws, root)
+        errors = errors.mean(axis=2) if x is None else errors
+        curve = samples_curve(Samples(statistic, grid, squares))
+        spread = errors.std(axis=0, ddof=1) / np.sqrt(draws)
+        found = replace(curve.diagnostics, bias=errors.mean(axis=0), bias_stderr=spread)
+        return replace(curve, diagnostics=found)
+    if queries == "law":
+        checks.one_of(statistic, ("mean", "mean_norm"), "a statistic with queries='law'")
+        mean = limit_reference(head, tokens).mean
+        values = np.linalg.norm(integrated_errors(head, tokens, mean, grid, draws, root), axis=2)
+        samples = Samples(statistic, grid, values**2 if statistic == "mean" else values)
+        return samples_curve(samples, "averaged over the law of the queries")
+    asked = _asked(queries, statistic)
+    drawn = sweep(head, tokens, [statistic], grid, draws, root, queries=asked, moment=moment)
+    return samples_curve(drawn[statistic], control=control)
+
+
+def samples_curve(samples: Samples, *notes: str, control: bool = True) -> Curve:
+    """Summarise the draws of a sweep as a curve."""
+    values = samples.values
+    summary = summarise(samples, control=control)
+    deviations = (values - values.mean(axis=0)) ** 2
+    total = deviations.sum(axis=0)
+    share = np.divide(deviations.max(axis=0), total, out=np.zeros_like(total), where=total > 0)
+    if samples.reference_error:
+        notes += (f"the reference is known to {samples.reference_error:.2g} (norm)",)
+    if (share > heavy_share(len(values), len(samples.n))).any():
+        notes += (f"heavy tail: one draw carries up to {share.max():.0%} of the variance",)
+    return Curve(
+        statistic=samples.statistic,
+        n=samples.n,
+        value=summary.value,
+        stderr=summary.stderr,
+        method="monte carlo",
+        covariance=summary.covariance,
+        replicates=len(values),
+        notes=notes,
+        diagnostics=Diagnostics(
+            variance_reduction=summary.variance_reduction,
+            largest_share=share,
+            skewness=summary.skewness,
+            kurtosis=summary.kurtosis,
+        ),
+    )
+
+
+def _asked(queries: int | str | None, statistic: str) -> int | None:
+    if queries is None and statistic in SQUARED:
+        return None
+    if queries is None or queries == "all":
+        return checks.MAX_TOKENS
+    asked = checks.count(queries, "queries", smallest=4)
+    if statistic == "covariance_operator_norm":
+        raise BadInput("the operator norm needs every token as a query: leave queries out.")
+    return asked

@@ -1,0 +1,179 @@
+"""Statistics of one draw: squared errors of the mean, the covariance and other moments.
+
+Errors are taken against the infinite-token limits (`limit_reference`), never a large sample. Only
+the first q of the n tokens need be queries: tokens are exchangeable, so that averages over pairs of
+distinct queries estimate the squared error over all n without bias (docs/montecarlo.md). With
+q = n the values are the statistics themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from attnlimit.checks import Array
+from attnlimit.head import Head
+from attnlimit.theory.limit import limit
+from attnlimit.tokens import GaussianForm, Tokens
+
+SQUARED = ("mean", "covariance", "moment")
+NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm")
+POINTS = 1 << 14
+SCRAMBLES = 8
+
+Moment = Callable[[Array], Array]
+"""A function of outputs (..., d_v) with values (..., k)."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Mean and covariance of the limit output over queries drawn like the tokens.
+
+    `mean_error` and `covariance_error` bound what quadrature leaves (norm and Frobenius norm);
+    both are zero where a closed form exists.
+    """
+
+    mean: Array
+    covariance: Array
+    mean_error: float
+    covariance_error: float
+
+
+def limit_reference(head: Head, tokens: Tokens) -> Reference:
+    """Mean and covariance of the limit output.
+
+    Gaussian tokens N(m, S): Gamma(x) = V (m + S A x), of mean V (m + S A m) and covariance
+    V S A S A' S V'. Other tokens: the limit map is exact, and its average over queries is a
+    quasi-Monte Carlo sum over scrambled Sobol points, whose scrambles give the error. The mean is
+    zero for symmetric tokens.
+    """
+    if isinstance(tokens.form, GaussianForm):
+        mean, cov = tokens.mean(), tokens.cov()
+        linear = head.V @ cov @ head.A
+        centre = head.V @ (mean + cov @ head.A @ mean)
+        return Reference(centre, linear @ cov @ linear.T, 0.0, 0.0)
+    atoms = tokens.atoms()
+    if atoms is not None:
+        points, weights = atoms
+        outputs = limit(head, tokens)(points)
+        mean = weights @ outputs
+        centred = outputs - mean
+        return Reference(mean, (weights * centred.T) @ centred, 0.0, 0.0)
+    means, seconds = [], []
+    for seed in range(SCRAMBLES):
+        outputs = limit(head, tokens)(tokens.points(POINTS, seed))
+        means.append(outputs.mean(axis=0))
+        seconds.append(outputs.T @ outputs / len(outputs))
+    mean = np.zeros(head.value_dim) if tokens.symmetric else np.mean(means, axis=0)
+    covariances = [second - np.outer(mean, mean) for second in seconds]
+    mean_error = 0.0 if tokens.symmetric else _scatter(means)
+    return Reference(mean, np.mean(covariances, axis=0), mean_error, _scatter(covariances))
+
+
+def moment_reference(head: Head, tokens: Tokens, moment: Moment) -> tuple[Array, float]:
+    """Expectation of `moment` of the limit output, and the error of its quadrature."""
+    values = []
+    for seed in range(SCRAMBLES):
+        outputs = limit(head, tokens)(tokens.points(POINTS, seed))
+        values.append(np.asarray(moment(outputs), dtype=np.float64).mean(axis=0))
+    return np.mean(values, axis=0), _scatter(values)
+
+
+def _scatter(estimates: list[Array]) -> float:
+    """Two standard errors of the average of independent scrambles, as a norm."""
+    deviations = np.std(np.asarray(estimates), axis=0, ddof=1)
+    return float(2 * np.linalg.norm(deviations) / np.sqrt(len(estimates)))
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The first n tokens of a batch of draws (leading axis B).
+
+    `outputs` (B, q, d_v) are those of the first q tokens as queries, less the mean of the limit;
+    `token_mean` and `second` are the first two moments of all n tokens about their true mean.
+    """
+
+    n: int
+    outputs: Tensor
+    token_mean: Tensor
+    second: Tensor
+
+    @property
+    def queries(self) -> int:
+        """Number of queries, q."""
+        return self.outputs.shape[1]
+
+
+def paired(first: Tensor, second: Tensor, n: int) -> Tensor:
+    """Estimate <mean first, mean second> over all n tokens from the q rows given (B, q, v).
+
+    (1 - 1/n) times the average over pairs of distinct rows, plus 1/n times that over single rows.
+    """
+    rows = first.shape[1]
+    sums = (first.sum(1) * second.sum(1)).sum(-1)
+    singles = (first * second).sum((1, 2))
+    if rows == n:
+        return sums / n**2
+    return (1 - 1 / n) * (sums - singles) / (rows * (rows - 1)) + singles / (rows * n)
+
+
+def mean_square(prefix: Prefix) -> Tensor:
+    """|m_n - m|^2, unbiased."""
+    return paired(prefix.outputs, prefix.outputs, prefix.n)
+
+
+def mean_norm(prefix: Prefix) -> Tensor:
+    """|m_n - m|; with q < n, the root of the unbiased square, corrected for its query noise."""
+    square = mean_square(prefix)
+    if prefix.queries == prefix.n:
+        return square.sqrt()
+    rows = prefix.queries
+    mean = prefix.outputs.mean(1, keepdim=True)
+    centred = prefix.outputs - mean
+    along = (centred * mean).sum(-1).var(1)
+    scatter = centred.transpose(1, 2) @ centred / rows
+    noise = (1 - rows / prefix.n) * (4 * along / rows + 2 * (scatter**2).sum((1, 2)) / rows**2)
+    root = square.clamp_min(1e-300).sqrt()
+    return root * (1 + (noise / (8 * square.clamp_min(1e-300) ** 2)).clamp_max(0.25))
+
+
+def covariance_difference(prefix: Prefix, covariance: Tensor) -> Tensor:
+    """Cov_n - Cov where every token is a query: (B, v, v)."""
+    mean = prefix.outputs.mean(1)
+    second = prefix.outputs.transpose(1, 2) @ prefix.outputs / prefix.queries
+    return second - mean[:, :, None] * mean[:, None, :] - covariance
+
+
+def covariance_square(prefix: Prefix, covariance: Tensor) -> Tensor:
+    """|Cov_n - Cov|_F^2; for q < n unbiased up to a part in q n.
+
+    The squared norm of a covariance has an unbiased estimate from q rows (Himeno and Yamada 2014)
+    that is the same, on average, for all n of them; from it follows that of the n rows.
+    """
+    if prefix.queries == prefix.n:
+        return (covariance_difference(prefix, covariance) ** 2).sum((1, 2))
+    rows, n, q = prefix.outputs, prefix.n, prefix.queries
+    centred = rows - rows.mean(1, keepdim=True)
+    scatter = centred.transpose(1, 2) @ centred / (q - 1)
+    trace = torch.diagonal(scatter, dim1=1, dim2=2).sum(-1) ** 2
+    fourth = ((centred**2).sum(-1) ** 2).sum(1) / (q - 1)
+    square = (scatter**2).sum((1, 2))
+    inherited = (q - 1) * ((q - 1) * (q - 2) * square + trace - q * fourth)
+    inherited = inherited / (q * (q - 2) * (q - 3))
+    over_all = inherited * n * (n - 2) * (n - 3) / (n - 1) - trace + n * fourth
+    over_all = over_all / ((n - 1) * (n - 2))
+    shrink = (n - 1) / n
+    overlap = (scatter * covariance).sum((1, 2))
+    return shrink**2 * over_all - 2 * shrink * overlap + (covariance**2).sum()
+
+
+def moment_square(prefix: Prefix, moment: Moment, centre: Array, target: Array) -> Tensor:
+    """|average of moment(outputs) - its limit|^2, unbiased."""
+    outputs = prefix.outputs.numpy() + centre
+    values = np.asarray(moment(outputs), dtype=np.float64) - target
+    rows = torch.from_numpy(values.reshape(*values.shape[:2], -1))
+    return paired(rows, rows, prefix.n)

@@ -1,1 +1,0 @@
-"""Real bags of instances: read, checked against the theory, and planned for."""

@@ -1,1 +1,0 @@
-"""What sparse-token classifiers reach, exactly: oracle, alignment, readout, capacity."""

@@ -1,1 +1,0 @@
-"""Sparse-token classifiers trained for real: gradient steps, convex readouts, simulation."""

@@ -1,0 +1,259 @@
+"""What does attention give when its scores are infinitely sharp: the best of n tokens, exactly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import gamma, gammaln
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.curve import local_rate
+from attnlimit.errors import BadInput
+from attnlimit.head import Head
+from attnlimit.picture import Panel, Series
+from attnlimit.result import Pictured, Result, table
+from attnlimit.theory.limit import check_match
+from attnlimit.theory.low_temperature.corner import corner_table
+from attnlimit.theory.low_temperature.levels import Levels, population_levels, sign_levels
+from attnlimit.theory.low_temperature.order_statistics import maximum_nodes
+from attnlimit.tokens import GaussianForm, IndependentForm, SphericalForm, Tokens
+
+
+class RootError(Result, Pictured):
+    """What results with a mean squared error at each n share."""
+
+    n: NDArray[np.int64]
+    mse: Array
+
+    @property
+    def root(self) -> Array:
+        """Root mean squared error."""
+        return np.sqrt(self.mse)
+
+    def panel(self) -> Panel:
+        """Root mean squared error against n, a line for each query."""
+        lines = [
+            Series(self.n, root, "line", f"query {i}", f"query {i}")
+            for i, root in enumerate(np.atleast_2d(self.root))
+        ]
+        return Panel(self.headline(), "number of tokens n", "root mean squared error", lines)
+
+    @property
+    def local_rate(self) -> Array:
+        """-d log(root error) / d log n at each n; NaN for a single n or where the error is 0."""
+        return local_rate(self.n, self.root)
+
+
+@dataclass(frozen=True, eq=False)
+class HardmaxError(RootError):
+    """Error of the best-scoring of n tokens, V y* / scale, against its target at each query.
+
+    `scale` is sqrt(2 log n) for Gaussian tokens and 1 for bounded ones; ties are averaged, as
+    softmax does when its scores grow without bound. `predicted_mse` is the leading behaviour for
+    large n, beside the exact `mse`.
+    """
+
+    n: NDArray[np.int64]
+    target: Array  # (m, d_v)
+    mse: Array  # (m, len(n))         E |V y* / scale - target|^2
+    bias: Array  # (m, len(n), d_v)   E V y* / scale - target
+    height: Array  # (m, len(n))      E <A x, y*>, the largest score
+    predicted_mse: Array  # (m, len(n))
+    scale: Array  # (len(n),)
+    law: str
+
+    def headline(self) -> str:
+        return f"hard maximum over n tokens ({self.law})"
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each query and n."""
+        return table(
+            query=np.arange(len(self.mse))[:, None],
+            n=self.n,
+            mse=self.mse,
+            root=self.root,
+            predicted_root=np.sqrt(self.predicted_mse),
+            bias_norm=np.linalg.norm(self.bias, axis=-1),
+            height=self.height,
+            scale=self.scale,
+            local_rate=self.local_rate,
+        )
+
+
+class _AtQuery(NamedTuple):
+    """Everything about one query; arrays over n."""
+
+    law: str
+    target: Array
+    mse: Array
+    bias: Array
+    height: Array
+    predicted_mse: Array
+    scale: Array | float = 1.0
+
+
+def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> HardmaxError:
+    """Exact error of attention with infinitely sharp scores over `n` tokens, at the queries `x`.
+
+    Gaussian tokens: the output over sqrt(2 log n) against the direction V S t / |S^1/2 t|, t = A x.
+    Sphere, Ball, Cube, Signs, Empirical: the output against V times the exposed point of the
+    support. Any n from 2 to 10**15 at the same cost.
+    """
+    check_match(head, tokens)
+    counts = checks.token_list(n)
+    tilts = head.tilts(checks.query_rows(x, head.query_dim))
+    rows = [_at(head.V, tokens, t, counts) for t in tilts]
+    names = ("target", "mse", "bias", "height", "predicted_mse")
+    columns = {name: np.stack([getattr(row, name) for row in rows]) for name in names}
+    scale = np.broadcast_to(rows[0].scale, counts.shape)
+    return HardmaxError(counts, scale=scale, law=rows[0].law, **columns)
+
+
+def hardmax_target(head: Head, tokens: Tokens, t: Array) -> Array:
+    """Where V grad K(lam t) goes as lam grows: V times the exposed point (a face's centre)."""
+    form, atoms = tokens.form, tokens.atoms()
+    if isinstance(form, GaussianForm):
+        return _gaussian_direction(head.V, tokens, t)[1]
+    if isinstance(form, IndependentForm) and form.edge == "atom":
+        return head.V @ (form.reach * np.where(np.abs(t) > 1e-12 * np.abs(t).max(), np.sign(t), 0))
+    if atoms is not None:
+        return population_levels(*atoms, t, head.V)[1]
+    return head.V @ tokens.extreme(t)
+
+
+def _at(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    if not np.linalg.norm(t) > 0:
+        raise BadInput("A x is zero at a query: all scores are equal and none is the largest.")
+    atoms = tokens.atoms()
+    if atoms is not None:
+        return _levels(*population_levels(*atoms, t, V), n)
+    match tokens.form:
+        case GaussianForm():
+            return _gaussian(V, tokens, t, n)
+        case SphericalForm() as form:
+            return _spherical(V, form, t, n)
+        case IndependentForm(reach=half_width, edge="flat"):
+            return _cube(V, half_width, t, n)
+        case IndependentForm(reach=scale, edge="atom"):
+            return _levels(*sign_levels(scale, t, V), n)
+    raise BadInput(
+        f"the law of the best-scoring token is not known for {tokens!r}; it is for Gaussian, "
+        "Sphere, Ball, Cube, Signs and Empirical tokens."
+    )
+
+
+def _gaussian_direction(V: Array, tokens: Tokens, t: Array) -> tuple[float, Array]:
+    whitened = tokens.sqrt_cov() @ t
+    score_std = float(np.linalg.norm(whitened))
+    if not score_std > 0:
+        raise BadInput("the scores of a query do not vary over these tokens: none is the largest.")
+    return score_std, V @ tokens.sqrt_cov() @ (whitened / score_std)
+
+
+def _gaussian(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    score_std, along = _gaussian_direction(V, tokens, t)
+    centre = V @ tokens.mean()
+    across = max(float(((V @ tokens.cov()) * V).sum()) - float(along @ along), 0.0)
+    scale = np.sqrt(2 * np.log(n.astype(np.float64)))
+    first, second = np.empty(len(n)), np.empty(len(n))
+    for i, k in enumerate(n):  # mean and variance of the largest of n standard normals
+        nodes = maximum_nodes(int(k))
+        first[i] = nodes.weight @ nodes.normal()
+        second[i] = nodes.weight @ (nodes.normal() - first[i]) ** 2
+    bias = (centre + first[:, None] * along) / scale[:, None] - along
+    mse = (bias**2).sum(axis=1) + (second * (along @ along) + across) / scale**2
+    # Gumbel: height = scale - (log log n + log 4 pi)/(2 scale) + G/scale.
+    typical = scale - (2 * np.log(scale) - np.log(2) + np.log(4 * np.pi)) / (2 * scale)
+    typical += np.euler_gamma / scale
+    leading = (centre + typical[:, None] * along) / scale[:, None] - along
+    wobble = np.pi**2 / 6 / scale**2 * (along @ along)
+    return _AtQuery(
+        "normal maximum",
+        target=along,
+        mse=mse,
+        bias=bias,
+        height=float(t @ tokens.mean()) + score_std * first,
+        predicted_mse=(leading**2).sum(axis=1) + (wobble + across) / scale**2,
+        scale=scale,
+    )
+
+
+def typical_gap(form: SphericalForm, n: NDArray[np.int64]) -> Array:
+    """1 - height within which one of n tokens is expected: P(gap < g) = g^half / c for small g."""
+    half = (form.radial_dim - 1) / 2
+    log_c = half * np.log(2) + np.log(half) + 2 * gammaln(half) - gammaln(2 * half)
+    return np.asarray(np.exp((log_c - np.log(n)) / half))
+
+
+def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    unit = t / np.linalg.norm(t)
+    target = form.radius * (V @ unit)
+    gain = float(target @ target)
+    others = form.radius**2 * float((V**2).sum()) - gain
+    ways = form.radial_dim - 1
+    gap, square = np.empty(len(n)), np.empty(len(n))
+    for i, k in enumerate(n):
+        nodes = maximum_nodes(int(k))
+        cap = nodes.cap_gap(form.radial_dim)
+        gap[i], square[i] = nodes.weight @ cap, nodes.weight @ cap**2
+    half = ways / 2
+    small = typical_gap(form, n)  # powers of a Weibull variable
+    first, second = small * gamma(1 + 1 / half), small**2 * gamma(1 + 2 / half)
+    return _AtQuery(
+        "cap",
+        target=target,
+        mse=gain * square + others * (2 * gap - square) / ways,
+        bias=-gap[:, None] * target,
+        height=form.radius * float(np.linalg.norm(t)) * (1 - gap),
+        predicted_mse=gain * second + others * 2 * first / ways,
+    )
+
+
+def _cube(V: Array, a: float, t: Array, n: NDArray[np.int64]) -> _AtQuery:
+    size = np.abs(t)
+    acting = size > 1e-14 * size.max()
+    slopes = 2 * a * size[acting]
+    towards = 2 * a * np.sign(t[acting]) * V[:, acting]
+    form = towards.T @ towards
+    free = a**2 / 3 * float((V[:, ~acting] ** 2).sum())
+    table = corner_table(slopes, form, int(n.max()))
+    count = len(slopes)
+    mse, bias, height = [], [], []
+    for k in n:
+        weight = table.best_of(int(k))
+        mse.append(float(weight @ table.quadratic) + free)
+        bias.append(-towards @ (weight @ table.linear))
+        height.append(a * float(size.sum()) - float((weight * table.density) @ table.shortfall))
+    # Near the corner P(D) = D^k/volume and b U / D is uniform on the simplex.
+    volume = np.exp((gammaln(count + 1) + np.log(slopes).sum() - np.log(n)) * 2 / count)
+    inverse = 1 / slopes
+    simplex = (inverse @ form @ inverse + (np.diag(form) * inverse**2).sum()) / (count**2 + count)
+    return _AtQuery(
+        "corner",
+        target=V[:, acting] @ (a * np.sign(t[acting])),
+        mse=np.array(mse),
+        bias=np.array(bias),
+        height=np.array(height),
+        predicted_mse=volume * gamma(1 + 2 / count) * simplex + free,
+    )
+
+
+def _levels(levels: Levels, target: Array, n: NDArray[np.int64]) -> _AtQuery:
+    bias, mse, height = zip(*(levels.errors(int(k)) for k in n), strict=True)
+    best = float(levels.probability[0])
+    missed = np.exp(n * np.log1p(-min(best, 1 - 1e-16)))
+    step = float((levels.offset[1] ** 2).sum()) if len(levels.score) > 1 else 0.0
+    return _AtQuery(
+        "finite levels",
+        target=target,
+        mse=np.array(mse),
+        bias=np.array(bias),
+        height=np.array(height),
+        # The second level wins when the first is not drawn; ties within the first average out.
+        predicted_mse=missed * step + float(levels.spread[0]) / (n * best),
+    )

@@ -1,0 +1,114 @@
+"""What does attention over n keys give at every query of a finite population? Exact, batched.
+
+The law of docs/theory/exact-law.md with sums over the N tokens of a document in place of
+expectations, for many queries at once: one sweep over t serves every n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.theory.one_query.population.sums import query_sums
+from attnlimit.theory.one_query.quadrature import check_weights, meeting
+from attnlimit.theory.one_query.sampled import BLOCK, checked
+from attnlimit.theory.one_query.start import START, STEP, start_weights
+
+TOLERANCE = 1e-4
+"""How far from one the weights may sum in float32; beyond it, float64 takes over."""
+
+_SINGLE_COUNT = 4096
+_DRAWN = 4  # times the strongest key may be drawn, above all of the others, before t_0 must fall
+
+
+@dataclass(frozen=True, eq=False)
+class PopulationLaw:
+    """Error of attention over n keys drawn with replacement, at each of R queries."""
+
+    n: NDArray[np.int64]
+    mse: Array  # (R, len(n))            E |Gamma_n - Gamma|^2
+    participation: Array  # (R, len(n))  E sum_i p_i^2
+    bias: Array | None  # (R, len(n), d_v)  E Gamma_n - Gamma, on request
+    output: Array  # (R, d_v)  Gamma
+    check: float  # largest distance of the normalisation from one
+
+
+def population_law(
+    scores: ArrayLike | Tensor, values: ArrayLike | Tensor, n: ArrayLike, *, bias: bool = False
+) -> PopulationLaw:
+    """Exact law of attention over `n` keys drawn with replacement from those a query sees.
+
+    Parameters
+    ----------
+    scores : (R, N) array or tensor
+        Scores of R queries on N keys; -inf where a key is not visible.
+    values : (N, d_v) array or tensor
+    n : sequence of int
+        Numbers of keys drawn, each at least 2.
+    """
+    counts = np.unique(np.atleast_1d(checks.token_counts(n)))
+    asked = np.atleast_1d(np.asarray(n, dtype=np.int64))
+    rows, points = checked(scores, values)
+    single = rows.dtype == torch.float32 and counts[-1] <= _SINGLE_COUNT
+    law = _sweep(rows, points, counts, bias, torch.float32 if single else torch.float64)
+    if law.check > TOLERANCE:  # digits ran out
+        law = _sweep(rows, points, counts, bias, torch.float64)
+    check_weights(np.array(1 + law.check), TOLERANCE)
+    if np.array_equal(counts, asked):
+        return law
+    order = np.searchsorted(counts, asked)
+    shift_at = None if law.bias is None else law.bias[:, order]
+    return replace(
+        law, n=asked, mse=law.mse[:, order], participation=law.participation[:, order],
+        bias=shift_at,
+    )  # fmt: skip
+
+
+def _sweep(
+    rows: Tensor, points: Tensor, counts: NDArray[np.int64], bias: bool, dtype: torch.dtype
+) -> PopulationLaw:
+    """Each query begins at its own t_0; those that need about as many nodes go together."""
+    seen = torch.isfinite(rows).sum(1)
+    shift = torch.logsumexp(rows, 1) - torch.log(seen)  # log-mean-exp over the visible keys
+    start = torch.exp(rows.to(dtype) - shift[:, None])  # e^s over its mean
+    start *= START / (counts[-1] + _DRAWN * start.amax(1, keepdim=True))
+    order = torch.argsort(start.sqrt().sum(1) / seen)
+    centre = points.double().mean(0)
+    values = points.double() - centre
+    blocks = order.split(max(1, BLOCK // rows.shape[1]))
+    parts = [_block(start[block], values, seen[block], counts, bias) for block in blocks]
+    back = torch.argsort(order).numpy()
+    mse, participation, total, shifted, output = (
+        np.concatenate(arrays)[back] for arrays in zip(*parts, strict=True)
+    )
+    return PopulationLaw(
+        n=counts,
+        mse=mse,
+        participation=participation,
+        bias=shifted if bias else None,
+        output=output + centre.numpy(),
+        check=float(np.abs(total - 1).max()),
+    )
+
+
+def _block(
+    start: Tensor, values: Tensor, seen: Tensor, counts: NDArray[np.int64], bias: bool
+) -> tuple[Array, ...]:
+    """Sums over t for a block of queries; `start` is t e^s at the first node."""
+    output = ((start @ values.to(start)) / start.sum(1, keepdim=True)).to(values)
+    sums = query_sums(start, values, output, seen, int(counts[0]))
+    once = meeting(sums.log_phi[:, None], counts[:, None].astype(np.float64), 1, STEP)
+    # Where two keys meet, phi has one power less and there are n - 1 times as many ways.
+    pull = np.square(sums.moments).sum(-1) / np.exp(sums.log_phi)
+    first, second = (start_weights(sums.mass.shape[1], power) for power in (1, 2))
+    columns = [first * sums.mass, *(second * found for found in (sums.square, sums.spread, pull))]
+    total, participation, alone, paired = np.moveaxis(once @ np.stack(columns, -1), -1, 0)
+    mse = alone + (counts - 1) * paired
+    shifted = (once * first) @ sums.moments if bias else np.empty((len(start), 0))
+    return mse, participation, total, shifted, output.numpy()

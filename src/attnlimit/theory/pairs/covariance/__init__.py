@@ -1,1 +1,0 @@
-"""Two queries over the same n keys: the covariance of all outputs, and its error."""

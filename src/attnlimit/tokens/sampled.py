@@ -1,0 +1,192 @@
+"""Tokens without a CGF in closed form: Student's t, and distributions given by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import chdtri, ndtri, softmax
+
+from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.errors import BadInput, NoLimitError, UnboundedSupport
+from attnlimit.tokens.base import BOUNDED, UNKNOWN, Tail, Tokens
+
+_LEAST_EFFECTIVE = 100.0
+
+
+class Student(Tokens):
+    """Multivariate Student t tokens: scale g / sqrt(chi2_df / df), g standard normal.
+
+    E exp<t, y> is infinite for every t but zero, so that attention over n tokens has no limit for
+    any head that is not zero: the limit, the horizon, rates and curves raise NoLimitError. Samples
+    of them show what then happens: see docs/theory/heavy-tails.md.
+    """
+
+    symmetric = True
+
+    def __init__(self, dim: int, df: float, scale: float = 1.0) -> None:
+        self.dim = checks.count(dim, "dim")
+        self.df = checks.positive(df, "df")
+        self.scale = checks.positive(scale, "scale")
+
+    @property
+    def tail(self) -> Tail:
+        return Tail("exponential", rate=0.0)
+
+    def cgf(self, t: ArrayLike) -> Array:
+        return np.zeros(self._zero(t).shape[:-1])
+
+    def tilted_mean(self, t: ArrayLike) -> Array:
+        if self.df <= 1:
+            raise NoLimitError(f"Student tokens have no mean with df = {self.df:g}, at most 1.")
+        return np.zeros_like(self._zero(t))
+
+    def tilted_cov(self, t: ArrayLike) -> Array:
+        if self.df <= 2:
+            raise NoLimitError(
+                f"Student tokens have no finite covariance with df = {self.df:g}, at most 2."
+            )
+        variance = self.scale**2 * self.df / (self.df - 2)
+        return np.broadcast_to(variance * np.eye(self.dim), (*self._zero(t).shape, self.dim)).copy()
+
+    def _zero(self, t: ArrayLike) -> Array:
+        tilt = self._tilt(t)
+        if tilt.any():
+            raise NoLimitError(
+                f"Student tokens with df = {self.df:g} have no infinite-token limit at any query "
+                "whose scores vary: E exp<t, y> is infinite."
+            )
+        return tilt
+
+    def extreme(self, u: ArrayLike) -> Array:
+        self._direction(u)
+        raise UnboundedSupport("Student tokens have no furthest point: the support is unbounded.")
+
+    @property
+    def transport_dim(self) -> int:
+        return self.dim + 1
+
+    def transport(self, uniforms: Array) -> Array:
+        mixing = chdtri(self.df, uniforms[:, -1:]) / self.df
+        return self.scale * ndtri(uniforms[:, :-1]) / np.sqrt(mixing)
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        mixing = rng.chisquare(self.df, (n, 1)) / self.df
+        return self.scale * rng.standard_normal((n, self.dim)) / np.sqrt(mixing)
+
+    def __repr__(self) -> str:
+        return f"Student(dim={self.dim}, df={self.df:g}, scale={self.scale:g})"
+
+
+def from_sampler(
+    draw: Callable[[int, np.random.Generator], ArrayLike],
+    dim: int,
+    *,
+    bounded: bool = False,
+    reference: int = 1 << 16,
+    seed: int = 0,
+) -> Tokens:
+    """Tokens of a distribution that is known only as a function that draws from it.
+
+    Parameters
+    ----------
+    draw : callable
+        `draw(n, rng)` returns n independent tokens, of shape (n, dim).
+    dim : int
+    bounded : bool
+        Whether the support is known to be bounded. Otherwise the tail counts as unknown, and laws
+        that need it (rates, curves over queries) refuse; single queries of your own are allowed.
+    reference : int
+        Draws from which the CGF and its derivatives are estimated. A query that fewer than 100 of
+        them effectively represent is refused.
+    seed : int
+        Of the reference draws.
+
+    Examples
+    --------
+    >>> ring = al.from_sampler(lambda n, rng: ring_points(n, rng), dim=2, bounded=True)
+    >>> al.limit(al.Head(np.eye(2)), ring)([1.0, 0.0])
+    """
+    return _FromSampler(draw, dim, bounded, reference, seed)
+
+
+class _FromSampler(Tokens):
+    """A distribution by its draws; expectations are averages over the reference draws."""
+
+    def __init__(
+        self,
+        draw: Callable[[int, np.random.Generator], ArrayLike],
+        dim: int,
+        bounded: bool,
+        reference: int,
+        seed: int,
+    ) -> None:
+        if not callable(draw):
+            raise BadInput(f"draw must be a function draw(n, rng), got {type(draw).__name__}.")
+        self.dim = checks.count(dim, "dim")
+        self._function, self._bounded = draw, bool(bounded)
+        count = checks.count(reference, "reference", smallest=2)
+        self._reference = self.sample(count, checks.count(seed, "seed", smallest=0))
+
+    @property
+    def tail(self) -> Tail:
+        return BOUNDED if self._bounded else UNKNOWN
+
+    def cgf(self, t: ArrayLike) -> Array:
+        scores = self._tilt(t) @ self._reference.T
+        self._weights(scores)
+        top = scores.max(axis=-1, keepdims=True)
+        return np.asarray(np.log(np.exp(scores - top).mean(axis=-1)) + top[..., 0])
+
+    def tilted_mean(self, t: ArrayLike) -> Array:
+        return self._weights(self._tilt(t) @ self._reference.T) @ self._reference
+
+    def tilted_cov(self, t: ArrayLike) -> Array:
+        weights = self._weights(self._tilt(t) @ self._reference.T)
+        mean = weights @ self._reference
+        flat = weights.reshape(-1, len(self._reference))
+        second = np.stack([(self._reference.T * row) @ self._reference for row in flat])
+        second = second.reshape(*mean.shape, self.dim)
+        return np.asarray(second - mean[..., :, None] * mean[..., None, :])
+
+    def _weights(self, scores: Array) -> Array:
+        weights = np.asarray(softmax(scores, axis=-1))
+        effective = 1 / (weights**2).sum(axis=-1)
+        least = float(np.min(effective, initial=np.inf))
+        needed = min(_LEAST_EFFECTIVE, len(self._reference) / 2)
+        if least < needed:
+            raise BadInput(
+                f"only {least:.3g} of {len(self._reference)} reference tokens carry the weight at "
+                "a query: its limit is not known; give from_sampler a larger reference."
+            )
+        return weights
+
+    def extreme(self, u: ArrayLike) -> Array:
+        self._direction(u)
+        raise UnboundedSupport("the furthest point of tokens given by a function is not known.")
+
+    @property
+    def transport_dim(self) -> int:
+        return 1
+
+    def transport(self, uniforms: Array) -> Array:
+        index = (uniforms[:, 0] * len(self._reference)).astype(np.int64)
+        return self._reference[np.minimum(index, len(self._reference) - 1)]
+
+    def points(self, count: int, seed: int = 0) -> Array:
+        """`count` draws, the same ones every time: quasi-random points need a transport map."""
+        return self._draw(count, np.random.default_rng([seed, 1]))
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        drawn = checks.real_array(self._function(n, rng), "what draw(n, rng) returned")
+        if drawn.shape != (n, self.dim):
+            raise BadInput(
+                f"draw(n, rng) must return shape {(n, self.dim)}, but it returned {drawn.shape}."
+            )
+        return drawn
+
+    def __repr__(self) -> str:
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        return f"from_sampler({name}, dim={self.dim})"

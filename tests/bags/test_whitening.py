@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from attnlimit.bags.pooling import whitening
+from attnlimit.errors import BadInput
+
+
+def test_noise_becomes_white():
+    rng = np.random.default_rng(1)
+    noise = rng.standard_normal((4000, 4)) @ rng.standard_normal((4, 4)) + 3
+    white = whitening(noise, noise, shrinkage=0.0)(noise)
+    np.testing.assert_allclose(np.cov(white.T), np.eye(4), atol=1e-3)
+    assert whitening(noise, noise, max_dim=2)(noise).shape == (4000, 2)
+
+
+def test_more_features_than_instances_are_seen_in_the_span():
+    rng = np.random.default_rng(2)
+    instances = rng.standard_normal((10, 50))
+    found = whitening(instances, instances[:6])
+    assert found(instances).shape[1] <= 10
+    assert 0 < found.shrinkage <= 1
+    assert np.isfinite(found(instances)).all()
+
+
+def test_constant_features_are_left_out():
+    instances = np.random.default_rng(3).standard_normal((20, 3)) * [1, 0, 1]
+    moved = instances + np.array([0, 5, 0])
+    found = whitening(instances, instances)
+    np.testing.assert_allclose(found(instances), found(moved))
+
+
+def test_noise_without_spread_is_refused():
+    with pytest.raises(BadInput, match="at least 2"):
+        whitening(np.ones((3, 2)), np.ones((1, 2)))
+    with pytest.raises(BadInput, match="alike"):
+        whitening(np.ones((3, 2)), np.ones((3, 2)))

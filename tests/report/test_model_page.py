@@ -1,0 +1,71 @@
+"""The page of a plan is whole, needs nothing from outside, and never turns text into markup."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from attnlimit.report.page import escape
+from made_page import HOSTILE, made_comparison, made_page
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return made_comparison()
+
+
+@pytest.fixture
+def text(comparison, tmp_path):
+    return made_page(tmp_path / "page.html", comparison).read_text()
+
+
+def without_plotly(text):
+    return re.sub(r'<script id="plotly">.*?</script>', "", text, flags=re.DOTALL)
+
+
+def data_of(text):
+    return json.loads(re.search(r'id="data">(.*?)</script>', text, flags=re.DOTALL).group(1))
+
+
+def test_a_page_embeds_plotly_once_and_needs_no_network(text):
+    assert text.count('<script id="plotly">') == 1
+    assert "default-src 'none'" in text.replace("&#x27;", "'")
+    assert not re.search(r'(src|href)="(https?:)?//', without_plotly(text))
+
+
+def test_names_stay_text(comparison, text, tmp_path):
+    rest = without_plotly(text)
+    assert HOSTILE not in rest
+    assert "made<b>" not in rest
+    written = replace(comparison, generated={"all keys": HOSTILE})
+    page = without_plotly(made_page(tmp_path / "text.html", written).read_text())
+    assert HOSTILE not in page
+    assert "The text it writes" in page
+
+
+def test_the_page_shows_the_plan_it_was_given(comparison, text):
+    data, plan = data_of(text)["output"], comparison.plan
+    assert escape(comparison.headline()) in text
+    level = data["levels"][data["chosen"]]
+    assert level["target"] == pytest.approx(plan.target.distance)
+    assert level["keys"] == pytest.approx(plan.mean_keys, rel=1e-4)
+    assert level["option"] == "--cosine 0.999"
+    assert sum(level["headShares"]) == pytest.approx(1, abs=0.05)
+    assert len(level["headKeys"]) == 6
+    targets = [one["target"] for one in data["levels"]]
+    assert targets == sorted(targets)
+    assert {one["name"] for one in data["schemes"] if one["measured"]["x"]} == {
+        "threshold", "top-k + sample", "top-k", "top-p", "sinks + recent",
+    }  # fmt: skip
+
+
+def test_sentences_say_what_was_predicted_and_measured(comparison):
+    lines = "\n".join(comparison.lines())
+    assert "Predicted from 1 passage" in lines
+    assert "Measured on a passage that was not planned on, 2 runs" in lines
+    assert "made<b>model</b> keeps its embedding within 0.1 %" in lines
+    stored = replace(comparison, evaluation=None)
+    assert "a capture has no model to run" in stored.measurement()

@@ -1,0 +1,70 @@
+"""Sampling in two stages: probabilities, draws, and the first-order law of pages."""
+
+import pytest
+import torch
+
+import attnlimit as al
+from attnlimit.samplers import Products, parse_sampler, sampler_spec
+from attnlimit.theory.one_query.first_order import weight_law
+
+N, D = 900, 32
+
+
+def products(seed=0, heads=2, queries=(899, 640, 100)):
+    generator = torch.Generator().manual_seed(seed)
+    key = torch.randn(heads, N, D, generator=generator) * 0.4
+    key = key + torch.randn(heads, 15, D, generator=generator).repeat_interleave(60, 1) * 0.3
+    query = torch.randn(heads, len(queries), D, generator=generator)
+    places = torch.tensor(queries)
+    hidden = torch.arange(N) > places[:, None]
+    return Products(query, key, lambda s: s.masked_fill(hidden, -torch.inf)), places
+
+
+def test_it_is_written_and_read():
+    assert parse_sampler(sampler_spec(al.TwoLevel(48.0))) == al.TwoLevel(48.0)
+    with pytest.raises(al.BadInput, match="c must be"):
+        al.TwoLevel(-1)
+
+
+def test_draws_have_the_stated_probabilities():
+    given, places = products()
+    scores = given.exact()
+    bound = al.TwoLevel(30.0).bind(given)
+    wanted = bound.inclusion_probabilities(scores, places)
+    generator = torch.Generator().manual_seed(1)
+    kept = torch.stack([bound.draw(scores, places, generator) > -torch.inf for _ in range(3000)])
+    share = kept.double().mean(0)
+    spread = (wanted * (1 - wanted) / 3000).sqrt().double()
+    assert ((share - wanted).abs() <= 5 * spread + 1e-6).all()
+    pages, _ = bound.page_probabilities(places)
+    assert float(pages[:, 0].min()) < 0.5  # pages are really left out
+
+
+@pytest.mark.parametrize("c", [60.0, 200.0])
+def test_the_law_of_pages_holds_in_draws(c):
+    given, places = products(3)
+    scores = given.exact()
+    bound = al.TwoLevel(c).bind(given)
+    weights = torch.softmax(scores, -1)
+    along = torch.randn(scores.shape, generator=torch.Generator().manual_seed(2))
+    along = along - (weights * along).sum(-1, keepdim=True)
+    law = weight_law(bound, scores, weights, places)
+    generator = torch.Generator().manual_seed(4)
+    moved = torch.stack([
+        (torch.softmax(scores + bound.draw(scores, places, generator), -1) * along).sum(-1)
+        for _ in range(4000)
+    ]).double()  # fmt: skip
+    variance = law.variance(along).double()
+    measured = moved.var(0)
+    stderr = ((moved - moved.mean(0)) ** 2).std(0) / 4000**0.5
+    assert ((measured - variance).abs() < 5 * stderr + 0.15 * variance).all()
+    bias_error = moved.std(0) / 4000**0.5
+    assert ((moved.mean(0) - law.bias(along)).abs() < 5 * bias_error + 0.1 * variance.sqrt()).all()
+
+
+def test_few_pages_are_read_with_one_level():
+    given, places = products(queries=(100, 200))
+    scores = given.exact()
+    two = al.TwoLevel(20.0).bind(given).inclusion_probabilities(scores, places)
+    one = al.Threshold(20.0, proxy="index").bind(given).inclusion_probabilities(scores, places)
+    torch.testing.assert_close(two, one)

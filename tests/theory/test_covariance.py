@@ -1,0 +1,75 @@
+"""The covariance's first-order law: its constant, its next order, and where it is refused."""
+
+import numpy as np
+import pytest
+
+import attnlimit as al
+from attnlimit.theory.covariance import gaussian_covariance_energy
+from attnlimit.theory.moments import WhitenedHead
+
+
+def heads(dim, size, seed=0):
+    rng = np.random.default_rng(seed)
+    return al.Head(size * rng.standard_normal((dim, dim)), rng.standard_normal((3, dim)))
+
+
+@pytest.mark.parametrize(("dim", "size"), [(1, 0.4), (2, 0.2), (5, 0.05)])
+def test_the_gaussian_constant_is_the_mean_square_of_the_influence(dim, size):
+    rng = np.random.default_rng(1)
+    tokens = al.Gaussian(np.eye(dim) + 0.2, mean=0.3 * rng.standard_normal(dim))
+    head = heads(dim, size)
+    squares = al.covariance_influence(head, tokens, tokens.sample(200_000, rng)) ** 2
+    drawn = squares.sum(axis=(1, 2))
+    constant = gaussian_covariance_energy(WhitenedHead.of(head, tokens))
+    assert abs(drawn.mean() - constant) < 4 * drawn.std() / np.sqrt(len(drawn))
+    curve = al.predict(head, tokens, "covariance", [10**7])
+    np.testing.assert_allclose(curve.value * 1e7, constant)
+    assert curve.numerical_error[0] < 1e-3 * curve.value[0]
+    assert curve.method.startswith("first order")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "head", "n"),
+    [
+        (al.Gaussian(dim=2), al.Head(0.5 * np.eye(2)), 300),
+        (al.Gaussian(np.eye(3), mean=[1, 0.5, 0]), heads(3, 0.15, 2), 300),
+        (al.Sphere(3), heads(3, 0.7), 60),
+        (al.Sphere(4), al.Head(2 * np.eye(4)), 100),
+        (al.Cube(3), heads(3, 0.4), 100),
+        (al.Empirical(np.random.default_rng(0).standard_normal((80, 3))), heads(3, 0.4), 300),
+    ],
+)
+def test_draws_differ_by_no_more_than_the_next_order(tokens, head, n):
+    predicted = al.predict(head, tokens, "covariance", [n])
+    measured = al.measure(head, tokens, "covariance", [n], 600, seed=3)
+    room = 4 * measured.stderr + 1.5 * predicted.numerical_error
+    assert (np.abs(predicted.value - measured.value) < room).all()
+    assert (predicted.numerical_error <= 0.3 * predicted.value).all()
+
+
+@pytest.mark.parametrize("size", [0.1, 0.15])
+def test_refused_where_queries_see_themselves(size):
+    """A = c I in many dimensions: the own key has a score of c |x|^2."""
+    dim = 50 if size == 0.1 else 20
+    with pytest.raises(al.BadInput, match=r"from n = [0-9]+"):
+        al.predict(al.Head(size * np.eye(dim)), al.Gaussian(dim=dim), "covariance", [150, 400])
+
+
+def test_refused_past_the_horizon():
+    with pytest.raises(al.BadInput, match="horizon of 1"):
+        al.predict(al.Head([[1.1]]), al.Gaussian(dim=1), "covariance", [10**6])
+
+
+@pytest.mark.parametrize("size", [0.5, 2.0, 8.0])
+def test_a_multiple_of_the_identity_on_the_sphere_is_predicted_or_refused(size):
+    for dim in (2, 3, 10):
+        try:
+            curve = al.predict(al.Head(size * np.eye(dim)), al.Sphere(dim), "covariance", [20])
+        except (al.BadInput, al.NotConverged):
+            continue
+        assert 0 < curve.numerical_error[0] <= 0.3 * curve.value[0]
+
+
+def test_outputs_without_spread_have_no_error():
+    curve = al.predict(al.Head(np.zeros((2, 2))), al.Gaussian(dim=2), "covariance", [10, 20])
+    assert (curve.value == 0).all()

@@ -1,0 +1,91 @@
+"""Predicted curves are computed at every n that is given, and never through other n."""
+
+import numpy as np
+import pytest
+
+import attnlimit as al
+from attnlimit.theory.one_query.average import average_pointwise_error
+
+RNG = np.random.default_rng(3)
+SETTINGS = {
+    "signs": (al.Head(3 * np.eye(2)), al.Signs(2)),
+    "cube": (al.Head(2 * RNG.standard_normal((2, 2))), al.Cube(2)),
+    "sphere": (al.Head(6 * RNG.standard_normal((3, 3))), al.Sphere(3)),
+    "gaussian": (al.Head(2 * np.eye(3)), al.Gaussian(dim=3)),
+    "empirical": (al.Head(np.eye(2)), al.Empirical(RNG.standard_normal((40, 2)))),
+}
+
+
+def test_a_curve_that_falls_steeply_between_two_n():
+    """A spline through a few n gave 1.829e-6."""
+    head = al.Head(3 * np.eye(2))
+    for n in ([2, 300], [300], [2, 7, 300, 10**9]):
+        curve = al.predict(head, al.Signs(2), "pointwise", n)
+        np.testing.assert_allclose(curve.value[n.index(300)], 1.3769660e-6, rtol=1e-7)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_value_at_n_does_not_depend_on_other_n(name):
+    head, tokens = SETTINGS[name]
+    many = [2, 3, 17, 300, 4000, 10**9]
+    together = al.predict(head, tokens, "pointwise", many)
+    for i, n in enumerate(many):
+        alone = al.predict(head, tokens, "pointwise", [n])
+        np.testing.assert_allclose(alone.value[0], together.value[i], rtol=1e-9)
+        np.testing.assert_allclose(alone.local_rate[0], together.local_rate[i], atol=1e-7)
+
+
+def test_a_local_rate_is_the_slope_at_its_n():
+    head, tokens = SETTINGS["signs"]
+    n = np.arange(46, 55)
+    curve = al.predict(head, tokens, "pointwise", n)
+    slope = -np.polyfit(np.log(n), np.log(curve.root), 2)
+    at = 2 * slope[0] * np.log(50) + slope[1]
+    np.testing.assert_allclose(curve.local_rate[4], at, rtol=0.02)
+
+
+@pytest.mark.parametrize("scale", [0.3, 4.0, 30.0, 200.0])
+def test_the_average_over_gaussian_queries_states_its_error(scale):
+    """Against the exact law at each of many drawn queries; splines in sigma were off by e^4."""
+    rng = np.random.default_rng(int(10 * scale))
+    head, tokens, n = al.Head(scale * np.eye(1)), al.Gaussian(dim=1), np.array([5, 10**6])
+    value, error = average_pointwise_error(head, tokens, n)
+    x = tokens.sample(4000, rng)
+    drawn = al.pointwise_error(head, tokens, x, n).mse
+    spread = drawn.std(axis=0) / np.sqrt(len(x))
+    assert (np.abs(drawn.mean(axis=0) - value) < 4 * np.hypot(spread, error)).all()
+    assert (error < 0.02 * value).all()
+
+
+def test_scores_too_sharp_for_a_law_are_refused():
+    for scale in (3000.0, 1e20):
+        for tokens in (al.Gaussian(dim=2), al.Signs(3), al.Cube(2)):
+            with pytest.raises((al.BadInput, al.NotConverged)):
+                al.predict(al.Head(scale * np.eye(tokens.dim)), tokens, "pointwise", [2, 300])
+
+
+def test_what_cannot_be_a_mean_square_raises(monkeypatch):
+    from attnlimit.theory import predict as module
+
+    for wrong in (np.nan, np.inf, -1.0, 0.0):
+        monkeypatch.setattr(
+            module, "_exact", lambda h, t, s, n, w=wrong: (np.full(len(n), w), np.zeros(len(n)))
+        )
+        with pytest.raises(al.NotConverged, match="came out as"):
+            al.predict(al.Head(np.eye(2)), al.Sphere(2), "pointwise", [5])
+
+
+def test_a_constant_output_has_no_error():
+    curve = al.predict(al.Head(np.eye(2), np.zeros((1, 2))), al.Sphere(2), "pointwise", [5, 50])
+    np.testing.assert_array_equal(curve.value, 0.0)
+    assert np.isnan(curve.local_rate).all()
+
+
+def test_more_draws_than_given_tokens_are_named():
+    """Twenty thousand heavy-tailed draws say nothing of ten million."""
+    tokens = al.Empirical(np.random.default_rng(0).standard_t(2, (500, 2)))
+    head = al.Head(0.3 * np.eye(2))
+    assert "draws with replacement from 500 given tokens" in str(al.rate(head, tokens, "pointwise"))
+    few, many = (al.predict(head, tokens, "pointwise", [n]) for n in (500, 10**7))
+    assert not any("exceeds" in note for note in few.notes)
+    assert any("n exceeds the 500 given tokens" in note for note in many.notes)
