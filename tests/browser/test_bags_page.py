@@ -36,4 +36,4 @@ def test_bands_lines_and_points_are_drawn(visit, path):
     drawn = seen.page.evaluate(kinds)
     assert "toself" in drawn
     assert "markers" in drawn
-    assert seen.page.locator("h1").inner_text().startswith("Which pooling")
+    assert seen.page.locator("h1").inner_text().endswith("labelled bags are enough")

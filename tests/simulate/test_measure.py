@@ -19,7 +19,8 @@ def test_mean_agrees_with_the_two_query_law(H):
     measured = al.measure(head(H), LINE, "mean", n, 100, seed=3)
     predicted = al.predict(head(H), LINE, "mean", n)
     assert (np.abs(measured.value - predicted.value) < 4 * measured.stderr).all()
-    assert (measured.diagnostics.variance_reduction > 1).all()
+    if H < 0.75:  # the influence's square has a finite variance, so its control helps
+        assert (measured.diagnostics.variance_reduction > 1).all()
 
 
 def test_mean_covariance_is_reached_for_large_n():

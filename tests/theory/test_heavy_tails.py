@@ -45,7 +45,7 @@ def test_student_tokens_have_no_limit_anywhere():
             al.pointwise_error(head, student, x, [10])
     with pytest.raises(al.NoLimitError, match="whole ball"):
         al.uniform_bound(head, student, 1.0, [10])
-    with pytest.raises(al.NoLimitError, match="no curve, no rate"):
+    with pytest.raises(al.NoLimitError, match="no curve and no rate"):
         al.rate(head, student, "mean")
 
 
