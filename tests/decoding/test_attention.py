@@ -259,3 +259,39 @@ def test_a_rounded_cache_with_padding(llama):
         with al.models.fast_decoding(llama, al.Threshold(12.0), dense_below=below, **options):
             padded = decode(llama, batch, 320, mask)[1:]
         torch.testing.assert_close(alone, padded, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+@pytest.mark.parametrize("name", ["Llama", "Gemma3Text"])
+def test_an_evicted_cache_is_that_of_the_reference(name, levels):
+    network = model_of(name)
+    ids = tokens_of(2, 530)
+    mask = torch.ones_like(ids)
+    mask[1, :20] = 0
+    rule = al.models.Evict(0.5, again=None)
+    with al.models.sampled_attention(network, rule, seed=4):
+        reference = decode(network, ids, 520, mask)
+    for below in (0, 10**6):
+        options = {"levels": levels, "dense_below": below, "evict": rule, "seed": 4}
+        with al.models.fast_decoding(network, EVERY_KEY, **options) as stats:
+            fast = decode(network, ids, 520, mask)
+        torch.testing.assert_close(fast, reference, rtol=1e-3, atol=1e-3)
+    assert stats.cache_bytes > 0
+
+
+def test_an_evicted_cache_in_few_bits(llama):
+    ids = tokens_of(1, 530)
+    rule, store = al.models.Evict(0.25, again=None), al.Quantize("row8", "row8")
+    with al.models.sampled_attention(llama, rule, seed=4):
+        reference = decode(llama, ids, 512)
+    options = {"dense_below": 0, "levels": 1, "evict": rule, "store": store, "seed": 4}
+    with al.models.fast_decoding(llama, EVERY_KEY, check_every=3, **options) as stats:
+        fast = decode(llama, ids, 512)
+    assert (fast - reference).square().mean().sqrt() < 0.02 * reference.std()
+    assert stats.scored == pytest.approx(128 + 9.5, abs=0.5)
+    assert stats.mean_visible == pytest.approx(512 + 9.5)
+    assert stats.bytes < 0.4 * stats.dense_bytes
+    held = stats.cache_bytes
+    with al.models.fast_decoding(llama, EVERY_KEY, dense_below=0, levels=1) as stats:
+        decode(llama, ids, 512)
+    assert held < 0.3 * stats.cache_bytes

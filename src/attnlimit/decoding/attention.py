@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import numba
@@ -19,20 +21,24 @@ import numpy as np
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.decoding.cache import DecodingLayer, prepare_cache, rewound
+from attnlimit.decoding.cache import LOG2E, Bits, DecodingLayer, prepare_cache, rewound
 from attnlimit.decoding.control import Controller
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
 from attnlimit.decoding.kernels import NEAR, NEVER, OUTLIERS, decode_by_keys, decode_by_pages
 from attnlimit.decoding.stats import DecodingStats
 from attnlimit.errors import AttnlimitError, BadInput
+from attnlimit.models.captured.captured import Mask
 from attnlimit.models.captured.encode import unwrap
-from attnlimit.models.captured.interface import HARMLESS_ARGUMENTS
+from attnlimit.models.captured.interface import HARMLESS_ARGUMENTS, Call
+from attnlimit.models.eviction.cache import CacheEvictor, CutLayer
+from attnlimit.models.eviction.rules import EvictionRule
 from attnlimit.models.loading.model import predicts_tokens
 from attnlimit.models.sampled.attention import SamplerPlan, Samplers, sampler_table
 from attnlimit.planning.cost import Shape
@@ -40,7 +46,6 @@ from attnlimit.planning.precision import Quantize
 from attnlimit.samplers import Sampler, Threshold, TwoLevel
 
 NAME = "attnlimit_decoding"
-LOG2E = 1 / float(np.log(2.0))
 KNOWN = ("softcap", "s_aux", "sliding_window")
 _active: ContextVar[_Session | None] = ContextVar("attnlimit_decoding", default=None)
 
@@ -55,6 +60,7 @@ def fast_decoding(
     limit: float | None = None,
     check_every: int | None = None,
     store: Quantize | None = None,
+    evict: EvictionRule | None = None,
     levels: int | None = None,
     dense_below: int | None = None,
 ) -> Iterator[DecodingStats]:
@@ -85,6 +91,8 @@ def fast_decoding(
     store : Quantize, optional
         Precision of the cache: keys "row8" or "row4", values "block8" or "block4"; that of the plan
         by default, or the model's own numbers. The index is the upper half of the keys.
+    evict : EvictionRule, optional
+        Rule that cuts the cache once, after the prompt; that of the plan by default.
     levels : 1 or 2, optional
         Read 4 bits of every key, or of pages chosen by their summaries. By default the faster one
         on this machine at the length of the text.
@@ -101,8 +109,11 @@ def fast_decoding(
     target = None if kl is None else checks.positive(kl, "kl")
     every = None if check_every is None else checks.count(check_every, "check_every")
     control = Controller(target, every)
-    precision = getattr(plan, "quantize", None) if store is None else store
-    session = _Session(network, model, plan, control, precision, seed, limit, levels, dense_below)
+    rule = getattr(plan, "evict", None) if evict is None else evict
+    session = _Session(
+        network, model, plan, control, _precisions(network, plan, store), rule, seed, limit,
+        levels, dense_below,
+    )  # fmt: skip
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, _mask)
     before = network.config._attn_implementation
@@ -149,7 +160,8 @@ class _Session:
         model: Any,
         plan: Samplers,
         control: Controller,
-        precision: Quantize | None,
+        precisions: Sequence[Quantize | None] | None,
+        evict: EvictionRule | None,
         seed: int,
         limit: float | None,
         levels: int | None,
@@ -181,10 +193,14 @@ class _Session:
         number = 2 if network.dtype == torch.bfloat16 else 4
         self.shape = Shape(heads, key_heads, width, width, number)
         self.control = control
-        self.bits = None if precision is None else stored_bits(precision)
-        held = self.shape.row_bytes
-        if precision is not None:
-            held = precision.token_bytes(width, width, number)
+        chosen_bits = precisions or [None] * int(config.num_hidden_layers)
+        self.bits = [None if one is None else stored_bits(one) for one in chosen_bits]
+        held = np.array([
+            self.shape.row_bytes if one is None else one.token_bytes(width, width, number)
+            for one in chosen_bits
+        ])  # fmt: skip
+        self.evictor = None if evict is None else CacheEvictor(network, evict)
+        self.length_warning = getattr(plan, "length_warning", lambda tokens: "")
         self.stats = DecodingStats(sensitivity, self.shape, control.losses, held)
         self.checking = False
         self.dense_logits: Tensor | None = None
@@ -218,21 +234,57 @@ class _Session:
                 f"The text has {seen + given.shape[1]} tokens and the model positions for {most}; "
                 "use a shorter prompt or decode fewer tokens."
             )
+        if warning := self.length_warning(seen + given.shape[1]):
+            warnings.warn(warning, stacklevel=2)
+            self.length_warning = lambda tokens: ""
         self.step = given.shape[1] == 1 and seen > 0
         self.spent = np.zeros(len(given))
         if self.step and self.checking:
             self.rule = 0
         elif self.step:
-            self.rule = self.choose(seen + 1, len(given))
-            layers = sum(isinstance(layer, DecodingLayer) for layer in past.layers)
-            self.stats.begin_token(len(given), seen + 1, layers, self.rule)
+            fast = [layer for layer in past.layers if isinstance(layer, DecodingLayer)]
+            held = [float(layer.count.mean()) + 1 for layer in fast]
+            self.rule = self.choose(int(max(held)), len(given))
+            self.stats.begin_token(len(given), seen + 1, held, self.rule)
         return args, kwargs
 
     def after_pass(self, module: Any, args: Any, output: Any) -> None:
-        """Count the time of a decoded token."""
+        """Cut the cache that a prompt left, or count the time of a decoded token."""
+        if not self.step and self.evictor is not None and self.cache is not None:
+            self.evict(self.evictor)
         if self.step and not self.checking:
             self.stats.seconds_each.append(time.perf_counter() - self.started)
             self.stats.cache_bytes = sum(getattr(layer, "nbytes", 0) for layer in self.cache.layers)
+
+    def evict(self, evictor: CacheEvictor) -> None:
+        """Cut the layers that a prompt filled, as the rule says."""
+        fast = {n: self.cache.layers[n] for n in evictor.cut_layers}
+        if any(layer.dropped for layer in fast.values()):
+            return
+        layers: list[Any] = [DynamicLayer() for _ in self.cache.layers]
+        for number, layer in fast.items():
+            layers[number].keys, layers[number].values = layer.everything()
+        whole = SimpleNamespace(layers=layers)
+        evictor.after_pass(whole, (self.seed, 0))
+        for number, layer in fast.items():
+            if isinstance(cut := layers[number], CutLayer):
+                layer.take(cut)
+
+    def observe(
+        self, number: int, query: Tensor, layer: DecodingLayer, scale: float, cap: Any
+    ) -> None:
+        """Record the queries of a prompt."""
+        assert self.evictor is not None
+        key, value = layer.everything()
+        first = layer.first[:: layer.groups].tolist()
+        for row, skip in enumerate(first):
+            one, size = slice(row, row + 1), key.shape[2]
+            self.evictor.observe(
+                Call(
+                    number, query[one, :, skip:], key[one, :, skip:], value[one, :, skip:],
+                    Mask(torch.arange(skip, size), True, None), scale, cap, None, row=row,
+                )
+            )  # fmt: skip
 
     # A token that is read both ways
 
@@ -303,12 +355,19 @@ class _Session:
         layer = None if self.cache is None or number is None else self.cache.layers[number]
         if number is None or not isinstance(layer, DecodingLayer):
             return self.dense(module, query, key, value, mask, scaling, kwargs)
-        if not self.step and self.padding is not None and not layer.first.any():
+        given = query.shape[-1] ** -0.5 if scaling is None else scaling
+        prompt = not self.step and not layer.dropped
+        if prompt and self.padding is not None and not layer.first.any():
             layer.leave_out(self.padding)
+        if prompt and self.evictor is not None and query.shape[2] == layer.length:
+            self.observe(number, query, layer, given, kwargs.get("softcap"))
         if not self.step or self.rule == 0:
+            if layer.dropped:
+                return attend_all(
+                    layer, query, given, kwargs.get("softcap"), kwargs.get("s_aux")
+                ), None
             return self.dense(module, query, *layer.everything(), mask, scaling, kwargs)
         start = time.perf_counter()
-        given = query.shape[-1] ** -0.5 if scaling is None else scaling
         output = self.sampled(number, layer, query, given, kwargs)
         self.stats.attention_seconds += time.perf_counter() - start
         return output, None
@@ -349,7 +408,7 @@ class _Session:
         totals = self.stats.totals_of(number, batch * heads)
         common = (
             queries, np.float32(scaling * LOG2E), *layer.stored(), layer.first, layer.count,
-            NOTHING, np.float32(0 if softcap is None else softcap * LOG2E),
+            layer.added(), np.float32(0 if softcap is None else softcap * LOG2E),
             self.no_sinks(heads) if sinks is None else sinks.float().numpy() * np.float32(LOG2E),
             index.codes, index.scales, index.mean,
         )  # fmt: skip
@@ -394,7 +453,7 @@ class _Session:
         self.spent += np.where(over, 0.0, nats)
         if over.any():
             rows = torch.from_numpy(np.flatnonzero(over))
-            output[rows] = attend_all(layer, query, rows, scaling, softcap, sinks)
+            output[rows] = attend_all(layer, query, scaling, softcap, sinks, rows)
             self.stats.dense_layers += int(over.sum())
             squares = totals.reshape(batch, heads, -1)
             squares[over, :, 2] -= squares[over, :, 3]
@@ -417,7 +476,6 @@ class _Session:
         return np.full(heads, NEVER, np.float32)
 
 
-NOTHING = np.zeros((1, 0), np.float32)
 FLOOR = np.float32(0.02)
 MULTIPLE = np.float32(1.0)
 
@@ -441,39 +499,51 @@ def threshold_of(sampler: Sampler | None) -> float:
     )
 
 
-def stored_bits(precision: Quantize) -> tuple[int, int, int]:
+def _precisions(
+    network: Any, plan: Any, store: Quantize | None
+) -> Sequence[Quantize | None] | None:
+    """Precision of each layer's cache, None where all hold the model's own numbers."""
+    if store is not None:
+        return (store,) * int(network.config.num_hidden_layers)
+    held = getattr(plan, "quantize", None)
+    return _precisions(network, None, held) if isinstance(held, Quantize) else held
+
+
+def stored_bits(precision: Quantize) -> Bits:
     """Bits of keys and values that a cache of fast decoding holds, and the group of values."""
     keys, values = precision.formats
-    kinds = [(form.kind, form.group is None) if form else None for form in (keys, values)]
-    if kinds != [("codes", True), ("codes", False)] or keys is None or values is None:
+    kinds = [(form.kind, form.group) if form else None for form in (keys, values)]
+    held = kinds[0] == ("codes", None) and values is not None and values.kind == "codes"
+    if not held or keys is None or values is None:
         raise BadInput(
-            f"Fast decoding cannot hold {precision.name}; give keys row8 or row4 and values block8 "
-            'or block4, as in al.Quantize("row8", "block4").'
+            f"Fast decoding cannot hold {precision.name}; give keys row8 or row4 and values "
+            'row8, row4, block8 or block4, as in al.Quantize("row8", "block4").'
         )
     return keys.bits, values.bits, int(values.group or 0)
 
 
 def attend_all(
-    layer: DecodingLayer, query: Tensor, rows: Tensor, scaling: float, softcap: float | None,
-    sinks: Tensor | None,
+    layer: DecodingLayer, query: Tensor, scaling: float, softcap: float | None,
+    sinks: Tensor | None, rows: Any = slice(None),
 ) -> Tensor:  # fmt: skip
-    """Dense outputs (b, 1, H, d_v) of one query of some sequences."""
-    heads, groups = query.shape[1], layer.groups
-    keys, values = layer.everything()
-    q = query[rows, :, 0].float().unflatten(1, (groups, -1))
-    scores = q @ keys[rows].float().transpose(2, 3) * scaling
+    """Dense outputs (b, n, H, d_v) of the last queries (B, H, n, d) of some sequences."""
+    groups, n = layer.groups, query.shape[2]
+    keys, values = (x[rows].float()[:, :, None] for x in layer.everything())
+    scores = query[rows].float().unflatten(1, (groups, -1)) @ keys.transpose(3, 4) * scaling
     if softcap is not None:
         scores = softcap * torch.tanh(scores / softcap)
-    first = torch.from_numpy(layer.first[::groups])[rows]
-    places = torch.arange(layer.length)
-    scores = scores.masked_fill(places < first[:, None, None, None], -torch.inf)
+    places, size = torch.arange(layer.length), layer.length
+    if layer.dropped:
+        added = torch.from_numpy(layer.added()[:, :size] / np.float32(LOG2E))
+        scores = scores + added.view(-1, groups, 1, 1, size)[rows]
+    first = torch.from_numpy(layer.first).view(-1, groups, 1, 1, 1)[rows]
+    seen = (places >= first) & (places <= torch.arange(size - n, size)[:, None])
+    scores = scores.masked_fill(~seen, -torch.inf)
     if sinks is not None:
-        own = sinks.float().view(1, groups, -1, 1).expand(len(rows), -1, -1, 1)
-        weights = torch.softmax(torch.cat([scores, own], -1), -1)[..., :-1]
-    else:
-        weights = torch.softmax(scores, -1)
-    output = weights @ values[rows].float()
-    return output.reshape(len(rows), 1, heads, -1).to(query.dtype)
+        own = sinks.float().view(1, groups, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        scores = torch.cat([scores, own], -1)
+    weights = torch.softmax(scores, -1)[..., :size]
+    return (weights @ values).flatten(1, 2).transpose(1, 2).to(query.dtype)
 
 
 def _checked_limit(limit: float | None, sensitivity: Array | None) -> float | None:

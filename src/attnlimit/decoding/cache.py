@@ -6,7 +6,7 @@ cache for every token. Layers with a sliding window are bounded and keep their o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,13 +16,18 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.index import Counts, KeyIndex, Pages, centred_keys, grown
+from attnlimit.decoding.index import Counts, Floats, KeyIndex, Pages, centred_keys, grown
 from attnlimit.decoding.kernels import pack_values
 from attnlimit.errors import BadInput
+from attnlimit.models.eviction.cache import CutLayer
 
 ROOM = 512
 """Tokens that a new cache has room for beside those it begins with."""
 ROWS = {torch.float32: np.float32, torch.bfloat16: np.uint16}
+NOTHING = np.zeros((1, 0), np.float32)
+LOG2E = 1 / float(np.log(2.0))
+Bits = tuple[int, int, int]
+"""Bits of keys, bits of values, and the numbers of a value that share a scale; 0 for all."""
 
 
 class DecodingLayer(DynamicLayer):
@@ -36,8 +41,14 @@ class DecodingLayer(DynamicLayer):
 
     def __init__(self) -> None:
         super().__init__()
-        self.length = 0  # tokens, padding included
+        self.length = 0  # tokens that are held, padding included
+        self.dropped = 0  # tokens before them that were evicted
+        self.log_weights = NOTHING  # (rows, slots) added to scores, in units of log 2
         self.index: KeyIndex | None = None
+
+    def get_seq_length(self) -> int:
+        """Tokens seen, held or not."""
+        return self.length + self.dropped
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Make the arrays, for what comes first and some more."""
@@ -84,9 +95,34 @@ class DecodingLayer(DynamicLayer):
 
     def leave_out(self, padding: Counts) -> None:
         """Leave out the first tokens of each sequence, which are padding."""
-        heads = self.key_rows.shape[1]
-        self.first = np.repeat(padding, heads)
+        self.first = np.repeat(padding, self.groups)
         self.count = self.length - self.first
+
+    def take(self, cut: CutLayer) -> None:
+        """Hold the keys that a cut left, each row's in its last slots, instead of all."""
+        kept = [keys for row in cut.rows for keys in row.kept]
+        counts = np.array([len(keys.offset) for keys in kept], np.int64)
+        most, seen = int(counts.max()), self.get_seq_length()
+        gaps = (most - counts).tolist()
+        pad = torch.nn.functional.pad
+        key, value = (
+            torch.stack([
+                pad(getattr(keys, name), (0, 0, gap, 0))
+                for keys, gap in zip(kept, gaps, strict=True)
+            ]).unflatten(0, (len(cut.rows), -1))
+            for name in ("key", "value")
+        )  # fmt: skip
+        weights = [pad(keys.offset, (gap, 0)) for keys, gap in zip(kept, gaps, strict=True)]
+        self.reset()
+        self.update(key, value)
+        self.first, self.count, self.dropped = np.array(gaps), counts, seen - most
+        self.log_weights = (LOG2E * torch.stack(weights)).float().numpy()
+
+    def added(self) -> Floats:
+        """What is added to the scores of each slot, with room for every token."""
+        if self.dropped and self.log_weights.shape[1] < self.length:
+            self.log_weights = grown(self.log_weights, 2 * self.length)
+        return self.log_weights
 
     def rewind(self, length: int) -> None:
         """Forget the tokens after the first `length`, none of which the index holds."""
@@ -104,7 +140,16 @@ class DecodingLayer(DynamicLayer):
     def pages(self) -> Pages:
         """Return the summaries of pages, of all that are full."""
         index = self.indexed()
-        return index.summarise(centred_keys(self.key_array, self.first, index.mean))
+        return self.weighted(index.summarise(centred_keys(self.key_array, self.first, index.mean)))
+
+    def weighted(self, pages: Pages) -> Pages:
+        """Give pages the mean weights of their keys, if some keys were evicted."""
+        if self.dropped:
+            weights = self.added()
+            for row, (start, full) in enumerate(zip(self.first, pages.done, strict=True)):
+                own = np.exp2(weights[row, start : start + full * BLOCK])
+                pages.lift[row, :full] = np.log2(own.reshape(full, BLOCK).mean(1))
+        return pages
 
     @property
     def groups(self) -> int:
@@ -141,11 +186,12 @@ class DecodingLayer(DynamicLayer):
     def nbytes(self) -> int:
         """Memory of keys, values and index, room for more included."""
         rows = self.key_rows.nbytes + self.value_rows.nbytes if self.is_initialized else 0
-        return rows + (0 if self.index is None else self.index.nbytes)
+        return rows + self.log_weights.nbytes + (0 if self.index is None else self.index.nbytes)
 
     def reset(self) -> None:
         """Empty the cache."""
         self.length, self.index, self.is_initialized = 0, None, False
+        self.dropped, self.log_weights = 0, NOTHING
         for name in ("keys", "values", "key_rows", "value_rows", "key_array", "value_array"):
             self.__dict__.pop(name, None)
 
@@ -180,12 +226,13 @@ class RoundedLayer(DecodingLayer):
 
     def __init__(self, key_bits: int, value_bits: int, group: int) -> None:
         super().__init__()
-        self.bits, self.group = (key_bits, value_bits), group
+        self.bits, self.group = (key_bits, value_bits), group  # 0 for one scale a value
         self.fresh: list[tuple[Tensor, Tensor]] = []  # not rounded yet
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Make the arrays of values; those of keys come with their mean."""
         check_rows(key_states)
+        self.group = self.group or int(value_states.shape[3])
         if value_states.shape[3] % self.group:
             raise BadInput(
                 f"Groups of {self.group} do not divide values of {value_states.shape[3]} numbers; "
@@ -211,15 +258,6 @@ class RoundedLayer(DecodingLayer):
         self.length += key_states.shape[2]
         self.count = self.length - self.first
         return key_states, value_states
-
-    def get_seq_length(self) -> int:
-        """Tokens of the cache."""
-        return self.length
-
-    def leave_out(self, padding: Counts) -> None:
-        """Leave out the first tokens of each sequence, which are padding."""
-        self.first = np.repeat(padding, self.groups)
-        self.count = self.length - self.first
 
     def rewind(self, length: int) -> None:
         """Forget the tokens after the first `length`, none of which is rounded."""
@@ -255,7 +293,7 @@ class RoundedLayer(DecodingLayer):
     def pages(self) -> Pages:
         """Return the summaries of pages, of all that are full."""
         index = self.indexed()
-        return index.summarise(index.decoded)
+        return self.weighted(index.summarise(index.decoded))
 
     @property
     def groups(self) -> int:
@@ -308,13 +346,15 @@ class RoundedLayer(DecodingLayer):
     def nbytes(self) -> int:
         """Memory of codes, scales and summaries, and of what is not rounded yet."""
         held = sum(key.nbytes + value.nbytes for key, value in self.fresh)
+        held += self.log_weights.nbytes
         if self.is_initialized:
             held += self.value_codes.nbytes + self.value_scales.nbytes
         return held + (0 if self.index is None else self.index.nbytes)
 
     def reset(self) -> None:
         """Empty the cache."""
-        self.fresh, self.index, self.length, self.is_initialized = [], None, 0, False
+        super().reset()
+        self.fresh = []
 
 
 def check_rows(key: Tensor) -> None:
@@ -344,12 +384,11 @@ def as_rows(tensor: Tensor) -> np.ndarray:
 
 
 def prepare_cache(
-    cache: Any, network: Any, bits: tuple[int, int, int] | None = None
+    cache: Any, network: Any, bits: Sequence[Bits | None] | None = None
 ) -> DynamicCache:
     """Return a cache whose growing layers are of fast decoding: the given one, changed in place.
 
-    `bits` are those of keys and of values, and the group of numbers of a value with one scale; None
-    for the model's own numbers.
+    `bits` are those of each layer, None for the model's own numbers.
     """
     template = DynamicCache(config=network.config)
     if cache is None:
@@ -365,7 +404,8 @@ def prepare_cache(
         cache.layer_class_to_replicate = None
     for number, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer:
-            fast = DecodingLayer() if bits is None else RoundedLayer(*bits)
+            own = None if bits is None else bits[number]
+            fast = DecodingLayer() if own is None else RoundedLayer(*own)
             if layer.keys is not None and layer.values is not None and layer.get_seq_length():
                 fast.update(layer.keys, layer.values)
             cache.layers[number] = fast

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,32 +23,37 @@ class DecodingStats(Result):
     sensitivity: Array | None  # (layers, heads) nats a token for a squared error of a head
     shape: Shape
     losses: Losses  # of tokens that were read both ways
-    row_bytes: float  # of a key and its value, as the cache holds them
+    row_bytes: Array  # (layers,) of a key and its value, as the cache holds them
     totals: dict[int, Array] = field(default_factory=dict)  # by layer, (tasks, 4)
     seconds_each: list[float] = field(default_factory=list)  # of each decoded token
     attention_seconds: float = 0.0  # in sampled layers
     tokens: int = 0  # decoded, of all sequences
     dense_tokens: int = 0  # of those, tokens that read all keys
     dense_layers: int = 0  # layers of tokens that were past the limit
-    visible: float = 0.0  # keys of a head, summed over sampled tokens
+    visible: float = 0.0  # keys of a head, evicted ones included, summed over sampled tokens
+    held: float = 0.0  # of those, keys that are in the cache
     fixed_bytes: float = 0.0  # read whatever is drawn
     cache_bytes: int = 0  # memory of the cache
     layers: int = 0  # that are sampled
-    two_level_keys: float = 0.0  # of `visible`, those of tokens that were read with two levels
+    two_level_keys: float = 0.0  # of `held`, those of tokens that were read with two levels
 
-    def begin_token(self, batch: int, length: int, layers: int, rule: int) -> None:
-        """Count a decoded token of each sequence of a batch; `rule` as `CostModel` orders them."""
+    def begin_token(self, batch: int, length: int, held: Sequence[float], rule: int) -> None:
+        """Count a decoded token of each sequence of a batch; `rule` as `CostModel` orders them.
+
+        `held` are the keys that a head of each layer holds, on average, of `length`.
+        """
         self.tokens += batch
         if rule == 0:
             self.dense_tokens += batch
             return
-        self.layers = layers
+        self.layers, mean = len(held), float(np.mean(held))
         self.visible += batch * length
-        each = length * self.shape.code_bytes
+        self.held += batch * mean
+        each = mean * self.shape.code_bytes
         if rule == 2:
-            each = length // BLOCK * (4 * self.shape.width + 4)
-            self.two_level_keys += batch * length
-        self.fixed_bytes += batch * layers * self.shape.key_heads * each
+            each = mean // BLOCK * (4 * self.shape.width + 4)
+            self.two_level_keys += batch * mean
+        self.fixed_bytes += batch * self.layers * self.shape.key_heads * each
 
     def totals_of(self, layer: int, tasks: int) -> Array:
         """Sums of a layer, (tasks, 4), to which the kernels add."""
@@ -102,9 +108,9 @@ class DecodingStats(Result):
         """
         if not self.totals:
             return float("nan")
-        kept, scored = (float(self.by_head(column).sum()) for column in (0, 1))
-        drawn = scored * (self.two_level_keys / self.visible) if self.visible else 0.0
-        read = kept * self.row_bytes + drawn * self.shape.code_bytes
+        drawn = float(self.by_head(1).sum()) * self.two_level_keys / max(1.0, self.held)
+        rows = self.row_bytes[sorted(self.totals)]
+        read = float(self.by_head(0).sum(1) @ rows) + drawn * self.shape.code_bytes
         return (self.fixed_bytes + read) / max(1, self.sampled_tokens)
 
     @property

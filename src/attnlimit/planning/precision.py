@@ -30,9 +30,6 @@ from attnlimit.models.sampled.stats import AttentionStats
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.probes import ProbedLayer
 
-SCALE_BYTES = 2
-"""Bytes of a scale, or of a smallest value."""
-
 
 def _symmetric(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     most = 2 ** (bits - 1) - 1
@@ -71,6 +68,7 @@ class Format:
     bits: int
     group: int | None
     kind: str  # symmetric, llama, affine, codes or fp8
+    scale_bytes: int = 2  # of a scale, or of a smallest value
 
     def rounded(self, x: Tensor, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Rounded numbers and the steps between two of them, along the last axis."""
@@ -87,7 +85,7 @@ class Format:
         """Bytes of a row of numbers with its scales."""
         if self.kind == "fp8":
             return float(width)
-        scales = SCALE_BYTES * (2 if self.kind == "affine" else 1)
+        scales = self.scale_bytes * (2 if self.kind == "affine" else 1)
         return width * self.bits / 8 + scales * width / (self.group or width)
 
 
@@ -98,8 +96,8 @@ FORMATS = {
     "int8": Format("int8", 8, 64, "affine"),
     "int4": Format("int4", 4, 64, "affine"),
     "fp8": Format("fp8", 8, None, "fp8"),
-    "row8": Format("row8", 8, None, "codes"),
-    "row4": Format("row4", 4, None, "codes"),
+    "row8": Format("row8", 8, None, "codes", 4),
+    "row4": Format("row4", 4, None, "codes", 4),
     "block8": Format("block8", 8, 32, "codes"),
     "block4": Format("block4", 4, 32, "codes"),
 }
