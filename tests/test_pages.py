@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from attnlimit import Plan
 from attnlimit.cli.main import load_command
-from attnlimit.models import Plan
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

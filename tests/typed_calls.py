@@ -7,7 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import attnlimit as al
-from attnlimit import sparse
+from attnlimit import bags, sparse
 from attnlimit.planning.head_budget import HeadBudget
 
 
@@ -37,7 +37,7 @@ def long_context() -> None:
         assert_type(spent.mean_keys, float)
 
 
-def bags() -> None:
+def rare_signals() -> None:
     task = sparse.SparseTask(length=10, signals=1, strength=5.0, prior=0.5)
     learnt = sparse.readout(task, alpha=2.0, model="attention", cosine=0.8, sharpness=1.0)
     assert_type(learnt, sparse.Readout)

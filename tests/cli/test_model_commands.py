@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from attnlimit.models import Plan
+from attnlimit import Plan
 from called import call
 from every_sampler import made_capture
 

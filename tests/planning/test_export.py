@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import norm
 
 import attnlimit as al
-from attnlimit.models import Plan
+from attnlimit import Plan
 from attnlimit.planning.export import (
     FORMATS,
     HeadShares,

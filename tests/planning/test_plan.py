@@ -11,7 +11,8 @@ import torch
 import transformers
 
 import attnlimit as al
-from attnlimit.models import Plan, capture, evaluate, output_error, sampled_attention
+from attnlimit import Plan
+from attnlimit.models import capture, evaluate, output_error, sampled_attention
 from attnlimit.models import plan as make_plan
 from attnlimit.models.loading.model import LoadedModel
 from attnlimit.planning.allocation import SizeErrors, allocate, cheapest_common

@@ -13,7 +13,6 @@ from ..planning.evaluation import Evaluation as Evaluation
 from ..planning.evaluation import evaluate as evaluate
 from ..planning.export import export_plan as export_plan
 from ..planning.passages import open_passages as open_passages
-from ..planning.plan import Plan as Plan
 from ..planning.planner import plan as plan
 from ..planning.probes import capture_sensitivities as capture_sensitivities
 from ..planning.probes import output_weights as output_weights
