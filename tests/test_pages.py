@@ -84,7 +84,15 @@ def test_the_page_of_file_formats_names_every_field_of_a_plan():
 THEORY = [page for page in sorted(ROOT.glob("docs/theory/*.md")) if page.name != "index.md"]
 
 
+KINDS = {"Proved", "Exact", "Exact as d → ∞", "Quadrature", "First order", "Fitted", "Simulated"}
+
+
 @pytest.mark.parametrize("page", THEORY, ids=lambda page: page.name)
-def test_a_page_of_theory_says_what_is_not_proved_and_is_listed(page):
-    assert "ot proved" in page.read_text(encoding="utf-8")
+def test_a_page_of_theory_begins_with_what_holds_and_is_listed(page):
+    text = page.read_text(encoding="utf-8")
+    box = re.search(r":::\{admonition\} What holds\n(.*?):::", text.split("\n## ")[0], re.S)
+    assert box, f"{page.name} has no box before its first section"
+    kinds = set(re.findall(r"^- \*\*(.*?):\*\*", box[1], re.M))
+    assert kinds & KINDS
+    assert kinds - KINDS <= {"Not proved"}
     assert f"({page.name})" in (page.parent / "index.md").read_text(encoding="utf-8")

@@ -53,6 +53,13 @@ class Curve(Result, Pictured):
     `value` is a mean squared error, except for the statistics in `NORMS`. `stderr` is zero for a
     prediction, which has a `numerical_error` instead; `covariance` is the joint covariance of
     measured values, which share draws across n.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> curve = al.Curve("mean", [100, 400], [0.04, 0.01], [0.0, 0.0], "by hand")
+    >>> curve.root
+    array([0.2, 0.1])
     """
 
     statistic: str

@@ -74,7 +74,7 @@ def read_json(path: Path) -> Any:
         content = json.loads(read_bytes(path, MOST_JSON), parse_constant=_no_constant)
         json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
     except FileNotFoundError:
-        raise Damaged(f"There is no file {path}.") from None
+        raise Damaged(f"There is no file {path}; give the path of an existing one.") from None
     except RecursionError:
         raise Damaged(f"{path} is damaged: it is nested too deeply.") from None
     except (OSError, ValueError) as error:

@@ -25,6 +25,13 @@ class Head:
         Score matrix, any scaling included.
     V : (d_value, d_key) array, optional
         Value matrix; the identity by default.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> head = al.Head(np.eye(2))
+    >>> head([1.0, 0.0], [[1.0, 0.0], [0.0, 1.0]]).round(3)  # one query, two keys
+    array([0.731, 0.269])
     """
 
     A: Array

@@ -127,6 +127,8 @@ def make_bags(
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from attnlimit.bags import make_bags
     >>> make_bags([np.zeros((2, 3)), np.ones((4, 3))], ["normal", "tumor"])
     Bags(2 bags of 2 to 4 instances, dim 3; 1 labelled tumor)
     """

@@ -415,6 +415,7 @@ def plan(
 
     Examples
     --------
+    >>> import attnlimit as al
     >>> X, y = al.sparse.SparseTask(6, 1, 5.0).sample(60, 5)
     >>> al.bags.plan(al.bags.make_bags(list(X), y)).recommended
     'attention'

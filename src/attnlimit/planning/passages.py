@@ -211,7 +211,7 @@ def _load(path: Path) -> Any:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
-        raise BadInput(f"There is no file {path}.") from None
+        raise BadInput(f"There is no file {path}; give the path of an existing one.") from None
     except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip(".")
         raise BadInput(f"{path} is not an array that numpy.save wrote: {reason}.") from None

@@ -18,6 +18,12 @@ class Keep(Sampler):
 
     `weighted` divides the weight of a sampled key by its probability, so that sums over the keys
     are unbiased. With `kept=None` every key but the best is sampled.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Keep(al.TopK(64), sample=192, weighted=True).name
+    'top 64 + 192 weighted'
     """
 
     kept: Sampler | None = None

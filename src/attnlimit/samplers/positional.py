@@ -17,6 +17,12 @@ class SinksAndRecent(Sampler):
     """The first `sinks` tokens and the last `recent` ones up to the query.
 
     StreamingLLM (Xiao et al., arXiv:2309.17453).
+
+    Examples
+    --------
+    >>> import torch, attnlimit as al
+    >>> al.SinksAndRecent(1, 2).probabilities(torch.zeros(1, 5), torch.tensor([4]))
+    tensor([[ True, False, False,  True,  True]])
     """
 
     sinks: int = 4

@@ -104,8 +104,7 @@ def parse_sampler(text: str) -> Sampler:
     if kind is None:
         raise BadInput(
             f"There is no sampler {text!r}; write one of {', '.join(sampler_names())} and its "
-            "size, like threshold:48, top-k:64 or top-k:64+192 (the best 64 and a weighted sample "
-            "of 192)."
+            "size, such as threshold:48, top-k:64 or top-k:64+192."
         )
     return kind.from_arguments(arguments)
 

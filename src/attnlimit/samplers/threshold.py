@@ -25,6 +25,13 @@ class Threshold(Sampler):
     A peaked query reads few keys, a diffuse one up to `c`. With a `proxy`, such as "4bit", "rank16"
     or "page16", P_j is the weight by the proxy, but at least `floor` times an equal share: this
     bounds the correction of a key whose weight the proxy underestimates.
+
+    Examples
+    --------
+    >>> import torch, attnlimit as al
+    >>> scores = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
+    >>> al.Threshold(2).probabilities(scores, torch.tensor([2]))  # min(1, 2 times the weight)
+    tensor([[1.0000, 0.6000, 0.2000]])
     """
 
     c: float

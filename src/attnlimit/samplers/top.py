@@ -14,7 +14,14 @@ from attnlimit.samplers.base import Sampler
 
 @dataclass(frozen=True)
 class TopK(Sampler):
-    """The `k` keys of the highest score."""
+    """The `k` keys of the highest score.
+
+    Examples
+    --------
+    >>> import torch, attnlimit as al
+    >>> al.TopK(2).probabilities(torch.tensor([[0.3, 2.0, 1.0]]), torch.tensor([2]))
+    tensor([[False,  True,  True]])
+    """
 
     k: int
 
@@ -40,6 +47,13 @@ class TopP(Sampler):
     """The fewest keys that together hold at least `share` of the attention weight.
 
     Twilight (Lin et al., arXiv:2502.02770).
+
+    Examples
+    --------
+    >>> import torch, attnlimit as al
+    >>> scores = torch.log(torch.tensor([[0.6, 0.3, 0.1]]))
+    >>> al.TopP(0.8).probabilities(scores, torch.tensor([2]))
+    tensor([[ True,  True, False]])
     """
 
     share: float

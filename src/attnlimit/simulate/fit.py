@@ -129,6 +129,14 @@ def fit_rate(curve: Curve, *, predicted: Curve | None = None) -> RateFit:
         With fewer than four points or draws, or values that are not above their noise.
     BadInput
         If `curve` is no Curve, or `predicted` one of other n.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> head, keys = al.Head(0.5 * np.eye(2)), al.Gaussian(dim=2)
+    >>> curve = al.measure(head, keys, "mean", [100, 200, 400, 800], replicates=100, seed=0)
+    >>> abs(al.fit_rate(curve).beta - 0.5) < 0.1
+    True
     """
     if not isinstance(curve, Curve):
         raise BadInput(f"fit_rate needs a Curve, got {type(curve).__name__}.")

@@ -123,6 +123,14 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
     ------
     NoLimitError
         If the tokens have no infinite-token limit to compare with; BadInput if it is not known.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> head, keys = al.Head(0.5 * np.eye(2)), al.Gaussian(dim=2)
+    >>> curve = al.measure(head, keys, "mean", [100, 400], replicates=50, seed=0)
+    >>> curve.n, bool((curve.stderr > 0).all())
+    (array([100, 400]), True)
     """
     if isinstance(subject, Head):
         checks.call_fits(measure_head, arguments, options, "measure of a head")

@@ -116,6 +116,7 @@ def query_alignment(
 
     Examples
     --------
+    >>> from attnlimit.sparse import SparseTask, query_alignment
     >>> round(query_alignment(SparseTask(), 2.0).cosine, 6)
     0.947565
     """

@@ -85,6 +85,7 @@ def bayes_error(task: SparseTask, *, log2_points: int = 14, replicates: int = 4)
 
     Examples
     --------
+    >>> from attnlimit.sparse import SparseTask, bayes_error
     >>> round(bayes_error(SparseTask(10, 1, 5.0)).value, 4)
     0.0178
     """
@@ -242,6 +243,7 @@ def oracle_error(
 
     Examples
     --------
+    >>> from attnlimit.sparse import SparseTask, oracle_error
     >>> round(oracle_error(SparseTask(10, 1, 5.0), "pooled").value, 4)
     0.2146
     """
@@ -374,6 +376,12 @@ def scan_error(task: SparseTask) -> float:
     """Error of thresholding the largest score: attention with infinite sharpness, in closed form.
 
     An upper bound of the attention oracle at every length, and its limit as the length grows.
+
+    Examples
+    --------
+    >>> from attnlimit.sparse import SparseTask, scan_error
+    >>> round(scan_error(SparseTask(10, 1, 5.0)), 4)
+    0.0178
     """
     return scan_rule(check_task(task))[0]
 

@@ -92,6 +92,7 @@ class SparseTask:
 
         Examples
         --------
+        >>> from attnlimit.sparse import SparseTask
         >>> X, y = SparseTask(length=4, strength=3.0).sample(8, dim=5, seed=1)
         >>> X.shape, sorted(set(y.tolist()))
         ((8, 4, 5), [-1, 1])

@@ -95,6 +95,7 @@ def capacity(
 
     Examples
     --------
+    >>> from attnlimit.sparse import SparseTask, capacity
     >>> round(capacity(SparseTask(6, 1, 2.0), cosine=0.7, sharpness=1.0).value, 1)
     2.4
     >>> round(capacity(SparseTask(strength=0.0), "pooled").value, 6)  # Cover: two bags a parameter
@@ -238,6 +239,7 @@ def readout(
 
     Examples
     --------
+    >>> from attnlimit.sparse import SparseTask, readout
     >>> r = readout(SparseTask(), 4.0, cosine=0.8, sharpness=1.0)
     >>> round(r.test_error, 3), r.converged
     (0.036, True)

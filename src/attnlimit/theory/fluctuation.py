@@ -51,6 +51,13 @@ def fluctuation(head: Head, tokens: Tokens, x: ArrayLike) -> Fluctuation:
     """The central limit theorem of attention at each query x.
 
     C(x) = e^{K(2t) - 2K(t)} V [Hess K(2t) + dd'] V', d = grad K(2t) - grad K(t), t = A x.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), [1.0, 0.0]).covariance.round(3)
+    array([[5.437, 0.   ],
+           [0.   , 2.718]])
     """
     check_match(head, tokens)
     tilts = head.tilts(x)

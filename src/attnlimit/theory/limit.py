@@ -17,6 +17,12 @@ def limit(head: Head, tokens: Tokens) -> Callable[[ArrayLike], Array]:
     """The infinite-token output, as a function of a batch of queries: V grad K(A x).
 
     Raises NoLimitError, when called, at a query where the tokens' CGF is infinite.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> al.limit(al.Head(2 * np.eye(2)), al.Gaussian(dim=2))([1.0, 0.5])
+    array([2., 1.])
     """
     check_match(head, tokens)
 
@@ -32,6 +38,12 @@ def horizon(head: Head, tokens: Tokens) -> float:
     H = |S^1/2 A S^1/2|_2 for Gaussian tokens of covariance S. A mixture has the H of its widest
     pair of Gaussian parts, max |S_i^1/2 A S_j^1/2|_2: that pair decides the rate. Tokens without a
     Gaussian part have that of their covariance, and a rate of 1/2 whatever it is.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> al.horizon(al.Head(3 * np.eye(2)), al.Gaussian(dim=2, variance=0.25))
+    0.75
     """
     check_match(head, tokens, self_attention=True)
     if tokens.tail.rate == 0:
@@ -76,9 +88,8 @@ def check_limit(head: Head, tokens: Tokens) -> None:
             "limit, and there is no curve and no rate."
         )
     raise NoLimitError(
-        f"{tokens!r} as queries reach every score, so a positive share of them lies past the bound "
-        f"{tokens.tail.rate:g} on a coordinate of A x where there is no limit: no curve, no rate; "
-        "ask at queries of your own with pointwise_error."
+        f"A share of {tokens!r}, as queries, lies past the bound {tokens.tail.rate:g} on A x, with "
+        "no limit and no rate. Use pointwise_error at queries of your own."
     )
 
 

@@ -68,6 +68,12 @@ def mean_covariance(head: Head, tokens: Tokens) -> Array:
 
     Closed form for Gaussian tokens, infinite at and past the horizon 1; sums for finitely many;
     a quasi-random rule, checked against a second one, for the others.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.mean_covariance(al.Head([[0.5]]), al.Gaussian(dim=1)).round(4)
+    array([[2.3516]])
     """
     return mean_covariance_with_error(head, tokens)[0]
 

@@ -51,6 +51,12 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
     Bounded tokens always reach 1/2. Sub-Gaussian ones, by their widest pair of Gaussian parts,
     have beta = 1/2 below the horizon H = 1 and 1/(1 + H^2) beyond it; pointwise the change is at
     H^2 = 1/2. Where tails are heavier, or not known, there is no rate and the error says why.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.rate(al.Head([[1.5]]), al.Gaussian(dim=1), "mean").beta
+    0.3076923076923077
     """
     check_limit(head, tokens)
     checks.one_of(statistic, STATISTICS, "statistic")

@@ -64,6 +64,13 @@ def regimes(head: Head, tokens: Tokens, n: ArrayLike) -> Regimes:
     Gaussian tokens: from the exact distribution of sigma^2, a weighted sum of squared normals.
     Finitely many: by counting. Others: quasi-random queries, with their scatter as the error. The
     thresholds are those of Gaussian scores (the random energy model).
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> regimes = al.regimes(al.Head(3 * np.eye(2)), al.Gaussian(dim=2), [100, 10**6])
+    >>> regimes.frozen.round(3)
+    array([0.599, 0.215])
     """
     check_match(head, tokens, self_attention=True)
     counts = checks.token_list(n)

@@ -14,7 +14,14 @@ from attnlimit.tokens.score_law import ScoreLaw
 
 
 class Empirical(Tokens):
-    """The measure that puts `weights` (uniform by default) on the rows of `points`."""
+    """The measure that puts `weights` (uniform by default) on the rows of `points`.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Empirical([[0.0], [1.0]]).tilted_mean([0.0])
+    array([0.5])
+    """
 
     def __init__(self, points: ArrayLike, weights: ArrayLike | None = None) -> None:
         self.locations = checks.real_array(points, "points", ndim=2)

@@ -30,6 +30,12 @@ class Gaussian(Tokens):
     """Normal tokens: `Gaussian(cov=S)`, or `Gaussian(dim=50, variance=0.1)` for a multiple of I.
 
     K(t) = <m, t> + t'St/2, gradient m + St, Hessian S.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Gaussian(dim=2, variance=0.5).tilted_mean([2.0, 0.0])
+    array([1., 0.])
     """
 
     def __init__(

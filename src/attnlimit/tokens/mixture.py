@@ -20,7 +20,15 @@ Mask = NDArray[np.bool_]
 
 
 class Mixture(Tokens):
-    """A token is drawn from one of `components`, chosen with probabilities `weights`."""
+    """A token is drawn from one of `components`, chosen with probabilities `weights`.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> two = al.Mixture([0.5, 0.5], [al.Gaussian(dim=1), al.Sphere(1)])
+    >>> two.tilted_mean([0.0])
+    array([0.])
+    """
 
     def __init__(self, weights: ArrayLike, components: Sequence[Tokens]) -> None:
         if not isinstance(components, Sequence) or not components:

@@ -66,7 +66,14 @@ class Product(Tokens):
 
 
 class Cube(Product):
-    """Tokens uniform in the cube [-half_width, half_width]^dim."""
+    """Tokens uniform in the cube [-half_width, half_width]^dim.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Cube(2).tilted_mean([2.0, 0.0]).round(4)  # coth 2 - 1/2
+    array([0.5373, 0.    ])
+    """
 
     edge = "flat"
 
@@ -116,7 +123,14 @@ class Cube(Product):
 
 
 class Signs(Product):
-    """Tokens uniform on the vertices {-scale, scale}^dim."""
+    """Tokens uniform on the vertices {-scale, scale}^dim.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Signs(2).tilted_mean([1.0, 0.0]).round(4)  # tanh 1
+    array([0.7616, 0.    ])
+    """
 
     edge = "atom"
 
@@ -153,7 +167,14 @@ class Signs(Product):
 
 
 class Laplace(Product):
-    """Tokens with independent Laplace coordinates; no limit once a tilt reaches 1/scale."""
+    """Tokens with independent Laplace coordinates; no limit once a tilt reaches 1/scale.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Laplace(2).tilted_mean([0.5, 0.0]).round(4)
+    array([1.3333, 0.    ])
+    """
 
     def __init__(self, dim: int, scale: float = 1.0) -> None:
         super().__init__(dim)

@@ -106,8 +106,10 @@ def from_sampler(
 
     Examples
     --------
-    >>> ring = al.from_sampler(lambda n, rng: ring_points(n, rng), dim=2, bounded=True)
-    >>> al.limit(al.Head(np.eye(2)), ring)([1.0, 0.0])
+    >>> import numpy as np, attnlimit as al
+    >>> square = al.from_sampler(lambda n, rng: rng.uniform(-1, 1, (n, 2)), dim=2, bounded=True)
+    >>> al.limit(al.Head(np.eye(2)), square)([2.0, 0.0]).round(1)  # al.Cube(2): coth 2 - 1/2
+    array([0.5, 0. ])
     """
     return _FromSampler(draw, dim, bounded, reference, seed)
 

@@ -116,7 +116,14 @@ def _height_nodes(radial_dim: int, kappa: float) -> tuple[Array, Array]:
 
 
 class Sphere(Spherical):
-    """Tokens uniform on the sphere of the given radius in R^dim."""
+    """Tokens uniform on the sphere of the given radius in R^dim.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Sphere(3).tilted_mean([2.0, 0.0, 0.0]).round(4)  # coth 2 - 1/2
+    array([0.5373, 0.    , 0.    ])
+    """
 
     def __init__(self, dim: int, radius: float = 1.0) -> None:
         size = checks.count(dim, "dim")
@@ -140,7 +147,14 @@ class Sphere(Spherical):
 
 
 class Ball(Spherical):
-    """Tokens uniform in the ball of the given radius in R^dim."""
+    """Tokens uniform in the ball of the given radius in R^dim.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Ball(3).tilted_mean([2.0, 0.0, 0.0]).round(4)
+    array([0.3611, 0.    , 0.    ])
+    """
 
     def __init__(self, dim: int, radius: float = 1.0) -> None:
         size = checks.count(dim, "dim")

@@ -105,6 +105,12 @@ def critical_temperature(scores: ArrayLike, *, few: float = 1.0) -> RowTemperatu
         What the softmax is taken of, as a head has it; -inf where a key is not visible.
     few : float
         How many competitors are not yet a crowd; more make beta_c smaller and steadier.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.critical_temperature([[3.0, 2.0, 1.0, 0.0]]).critical.round(3)
+    array([0.366])
     """
     crowd = checks.positive(few, "few")
     rows = np.atleast_2d(checks.floats(scores, "scores"))

@@ -75,6 +75,13 @@ def gaussian_law(sigma: ArrayLike, n: ArrayLike) -> GaussianLaw:
 
     `sigma` is the standard deviation of the query's scores. Exact for every n >= 2, n = 10**12
     included; both arguments broadcast. One sweep per distinct sigma serves every n.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> law = al.gaussian_law(sigma=1.0, n=[10, 1000])
+    >>> law.mse.round(4), law.participation.round(4)
+    (array([0.2974, 0.0053]), array([0.1947, 0.0027]))
     """
     score_std = checks.real_array(sigma, "sigma")
     if (score_std < 0).any() or (score_std > MAX_SIGMA).any():

@@ -51,6 +51,13 @@ def kept_error(
         at every query: with nothing kept there is no attention.
     weighted : bool
         Whether a kept key's weight is divided by its probability (an unbiased denominator).
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> keys = al.Empirical(np.eye(3))
+    >>> al.kept_error(al.Head(np.eye(3)), keys, [1.0, 0.0, 0.0], [1.0, 0.5, 0.5]).mse.round(4)
+    array([0.1233])
     """
     check_match(head, tokens)
     atoms = tokens.atoms()

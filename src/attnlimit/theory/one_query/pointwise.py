@@ -77,6 +77,13 @@ def pointwise_error(
         "exact" is an equality at every n. "delta" is the large-n central limit theorem.
     covariance : bool
         Also compute the covariance of the output.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> head, keys = al.Head(np.eye(2)), al.Sphere(2)
+    >>> al.pointwise_error(head, keys, [1.0, 0.0], [10, 100]).mse.round(5)
+    array([[0.09476, 0.00831]])
     """
     check_match(head, tokens)
     checks.one_of(method, ("exact", "delta"), "method")

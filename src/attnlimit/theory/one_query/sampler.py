@@ -35,8 +35,8 @@ def sampler_law(
     size = getattr(sampler, "size", None)
     if size is None:
         raise BadInput(
-            f"{sampler!r} draws {sampler.draws} in a way of its own, which has no exact law here; "
-            "measure it, or give it a size, how many keys it draws, all visible ones alike."
+            f"{sampler!r} draws {sampler.draws} without a size and has no exact law. "
+            "Measure it, or give it `size`, the keys it draws."
         )
     if sampler.draws == "without replacement":
         return subset_law(rows, points, size)

@@ -99,6 +99,13 @@ def uniform_bound(
     The bound is explicit and holds for every n with probability 1 - `delta`; its proof is in
     docs/theory/uniform-convergence.md. Compact tokens (Sphere, Ball, Cube, Signs, Empirical and
     mixtures of them) and sub-Gaussian ones (Gaussian, mixtures of Gaussian and compact tokens).
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> head, keys = al.Head(np.eye(3)), al.Sphere(3)
+    >>> al.uniform_bound(head, keys, radius=1.0, n=[10**4]).bound.round(3)
+    array([0.078])
     """
     check_match(head, tokens)
     R = checks.positive(radius, "radius")
