@@ -31,13 +31,13 @@ SUITES = ("startup", "theory", "montecarlo", "models", "output", "sparse", "scal
 
 def main() -> int:
     """Run the suites asked for; the exit code says whether every target was met."""
-    asked = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    asked.add_argument(
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
         "suites", nargs="*", choices=[*SUITES, []], metavar=f"{{{','.join(SUITES)}}}"
     )
-    asked.add_argument("--json", type=Path, default=Path("report/bench.json"), help="Where to.")
-    given = asked.parse_args()
-    found: list[tuple[str, Row]] = []
+    parser.add_argument("--json", type=Path, default=Path("report/bench.json"), help="Where to.")
+    given = parser.parse_args()
+    result: list[tuple[str, Row]] = []
     for suite in given.suites or SUITES:
         print(f"{suite} ...", file=sys.stderr, flush=True)
         start = perf_counter()
@@ -45,26 +45,26 @@ def main() -> int:
         rows: list[Row] = module.run()
         write(suite, str(module.__doc__), rows, perf_counter() - start, given.json)
         write_table(suite, given.json)
-        found += [(suite, row) for row in rows]
-    show(found)
-    return 0 if all(row.ratio >= row.target for _, row in found) else 1
+        result += [(suite, row) for row in rows]
+    show(result)
+    return 0 if all(row.ratio >= row.target for _, row in result) else 1
 
 
 def write(suite: str, question: str, rows: list[Row], seconds: float, path: Path) -> None:
     """Write a suite's rows, and what they were measured on, beside the other suites there."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    said = json.loads(path.read_text()) if path.exists() else {}
-    found = [{**vars(row), "ratio": row.ratio, "met": row.ratio >= row.target} for row in rows]
-    said.setdefault("suites", {})[suite] = {
+    suites = json.loads(path.read_text()) if path.exists() else {}
+    results = [{**vars(row), "ratio": row.ratio, "met": row.ratio >= row.target} for row in rows]
+    suites.setdefault("suites", {})[suite] = {
         "title": question.splitlines()[0],
         "version": attnlimit.__version__,
         "machine": platform.machine(),
         "python": platform.python_version(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "seconds": seconds,
-        "tables": {"ratios": found},
+        "tables": {"ratios": results},
     }
-    path.write_text(json.dumps({"suites": said["suites"]}, indent=1) + "\n")
+    path.write_text(json.dumps({"suites": suites["suites"]}, indent=1) + "\n")
 
 
 def write_table(suite: str, path: Path) -> None:

@@ -44,7 +44,7 @@ def captured_layer(tokens: int = 8192) -> tuple[Tensor, Tensor, Tensor, float]:
 
     model = load("smollm2")
     assert model.tokenizer is not None
-    text = next(one.text for one in addresses() if one.title == TEXTS[0])
+    text = next(address.text for address in addresses() if address.title == TEXTS[0])
     ids = torch.tensor([model.tokenizer(text).input_ids[: tokens - 1]])
     held: list[Any] = []
 
@@ -223,8 +223,8 @@ def model_rows(
     assert tokenizer is not None
     AttentionInterface.register("grouped", grouped_attention)
     AttentionMaskInterface.register("grouped", sdpa_mask)
-    documents = sorted(addresses(), key=lambda one: -len(one.text))[: max(batches)]
-    texts = [tokenizer(one.text).input_ids for one in documents]
+    documents = sorted(addresses(), key=lambda item: -len(item.text))[: max(batches)]
+    texts = [tokenizer(document.text).input_ids for document in documents]
     rows = []
     for tokens in lengths:
         for batch in batches:

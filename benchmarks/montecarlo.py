@@ -108,8 +108,8 @@ def _cost(scale: float, plain_seconds: float) -> list[Row]:
     rows = [Row(at_worst, float(ours[worst]), float(plain[worst]), 20)]
     log_n = np.log(sizes.astype(np.float64))
     log_n -= log_n.mean()
-    for name, found in curves.items():
-        our_slope = seconds * fit_rate(found).stderr ** 2 / 0.01**2
+    for name, entry in curves.items():
+        our_slope = seconds * fit_rate(entry).stderr ** 2 / 0.01**2
         plain_slope = plain_seconds * (spread[name] / 2) ** 2 / (log_n**2).sum() / 0.01**2
         to_slope = f"scale {scale:g}: to the {name}'s slope ± 0.01, against a plain loop"
         rows.append(Row(to_slope, our_slope, float(plain_slope), 20))
@@ -122,10 +122,10 @@ def _plain_spread(head: Head, tokens: Gaussian) -> dict[str, float]:
     No controls. It hardly depends on n, so the n where many replicates are cheap stand for all.
     """
     sizes = np.asarray([n for n in SIZES if n <= CHEAP], dtype=np.int64)
-    found = sweep(
+    draws = sweep(
         head, tokens, STATISTICS, sizes, SPREAD_DRAWS, np.random.SeedSequence(1), queries=CHEAP
     )
-    values = {name: found[name].values for name in STATISTICS}
+    values = {name: draws[name].values for name in STATISTICS}
     return {
         name: float(np.mean(value.std(axis=0, ddof=1) / value.mean(axis=0)))
         for name, value in values.items()

@@ -30,12 +30,12 @@ class Row:
 
 def fastest(work: Callable[[], object], repeats: int, clock: Callable[[], float]) -> float:
     """Shortest of several runs, for other programs only ever slow one down."""
-    found = []
+    rows = []
     for _ in range(repeats):
         start = clock()
         work()
-        found.append(clock() - start)
-    return min(found)
+        rows.append(clock() - start)
+    return min(rows)
 
 
 def wall_seconds(work: Callable[[], object], repeats: int = 1) -> float:
@@ -51,8 +51,8 @@ def core_seconds(work: Callable[[], object], repeats: int = 1) -> float:
 def fresh(code: str) -> list[float]:
     """Numbers that a fresh process prints last: its peak memory is its own."""
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [float(word) for word in said.splitlines()[-1].split()]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return [float(word) for word in output.splitlines()[-1].split()]
 
 
 def peak_megabytes() -> float:

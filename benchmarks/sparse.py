@@ -24,11 +24,11 @@ ACCURACY = 1e-4
 
 def run(settings: int = 25) -> list[Row]:
     """Return the rows of this suite."""
-    one = _median_readout(settings)
+    result = _median_readout(settings)
     three = _curves()
     ours, research = _against_research_code()
     return [
-        Row(f"one logistic readout, median of {settings}, against 0.3 s", one, 0.3, 1),
+        Row(f"one logistic readout, median of {settings}, against 0.3 s", result, 0.3, 1),
         Row("theory of sparse-curves, 3 models x 20 alpha, against 10 s", three, 10, 1),
         Row("logistic readout, against quad around minimize_scalar at 1e-4", ours, research, 50),
         Row("plan of 1000 bags of 100 in 100 dimensions, CPU, against 60 s", _plan(), 60, 1),
@@ -108,13 +108,13 @@ def _research_code(alpha: float, ridge: float) -> float:
     m, b, rest, chi = 0.0, 0.0, 1.0, 1.0
 
     def slope(z: float, y: float, gamma: float) -> float:
-        found = minimize_scalar(
+        result = minimize_scalar(
             lambda x: np.logaddexp(0, -y * x) + (x - z) ** 2 / (2 * gamma),
             bounds=(z - gamma - 1, z + gamma + 1),
             method="bounded",
             options={"xatol": 1e-7},
         )
-        return float(z - found.x) / gamma
+        return float(z - result.x) / gamma
 
     def average(f: Callable[[float, float, float], float]) -> float:
         total = 0.0

@@ -78,5 +78,5 @@ def capture_long(folder: str, tokens: int = LONG) -> None:
 
 
 def _told(function: str, *given: str) -> float:
-    (found,) = fresh(f"from benchmarks.stored import {function}; {function}(*{given!r})")
-    return found
+    (result,) = fresh(f"from benchmarks.stored import {function}; {function}(*{given!r})")
+    return result

@@ -73,7 +73,9 @@ def first_overload(
     if not written:
         return None
     taken = signature(written[0])
-    bare = [one.replace(annotation=Parameter.empty) for one in taken.parameters.values()]
+    bare = [
+        parameter.replace(annotation=Parameter.empty) for parameter in taken.parameters.values()
+    ]
     return str(taken.replace(parameters=bare, return_annotation=Signature.empty)), ""
 
 

@@ -15,11 +15,11 @@ import attnlimit as al
 figure, panels = plt.subplots(1, 3, figsize=(10.4, 3.7), layout="constrained")
 for ax, dim, low, high in zip(panels, (3, 10, 50), (0.05, 1, 8), (30, 60, 300), strict=True):
     theta = np.geomspace(low, high, 15)
-    found = al.sphere_regimes(al.Sphere(dim), [100, 10**4, 10**12], theta)
+    regimes = al.sphere_regimes(al.Sphere(dim), [100, 10**4, 10**12], theta)
     for i, name in enumerate(("10²", "10⁴", "10¹²")):
-        ax.semilogx(theta, found.participation[:, i], color=f"C{i}", label=f"n = {name}, exact")
-        ax.semilogx(theta, found.adapted.participation[:, i], ":", color=f"C{i}")
-    ax.semilogx(theta, found.critical.participation[:, 0], "--", color="k", label="n → ∞")
+        ax.semilogx(theta, regimes.participation[:, i], color=f"C{i}", label=f"n = {name}, exact")
+        ax.semilogx(theta, regimes.adapted.participation[:, i], ":", color=f"C{i}")
+    ax.semilogx(theta, regimes.critical.participation[:, 0], "--", color="k", label="n → ∞")
     ax.plot([], [], ":", color="0.5", label="exponent that n keys see")
     ax.set(title=f"sphere, d = {dim}", xlabel="θ = β / β*", ylim=(0, 1))
 panels[0].set_ylabel("participation E Σ p²")

@@ -20,9 +20,9 @@ for bag in arrays[1::2]:
     bag[0] = rng.choice(images[digits == 9])
 bags = al.bags.make_bags(arrays, labels)
 samplers = (al.WithoutReplacement(), al.Threshold(1.0))
-found = al.bags.instances(bags, al.bags.AttentionPooling(), [4, 16], samplers=samplers, draws=50)
-print(found.headline())
-found.plot()
+budget = al.bags.instances(bags, al.bags.AttentionPooling(), [4, 16], samplers=samplers, draws=50)
+print(budget.headline())
+budget.plot()
 plt.show()
 
 # Attention of your own: scores before the softmax, and what they average.

@@ -23,9 +23,13 @@ samplers = [
     al.Keep(al.TopK(24), sample=40),
     al.Threshold(160),
 ]
-curves = [al.predict(capture, "pointwise", layer=0, head=0, sampler=one) for one in samplers]
+curves = [
+    al.predict(capture, "pointwise", layer=0, head=0, sampler=sampler) for sampler in samplers
+]
 errors = [curve.root[0] for curve in curves]
-names = [f"{one.name}\n{curve.n[0]} keys" for one, curve in zip(samplers, curves, strict=True)]
+names = [
+    f"{sampler.name}\n{curve.n[0]} keys" for sampler, curve in zip(samplers, curves, strict=True)
+]
 
 _, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
 ax.barh(names[::-1], errors[::-1], color="#0072B2")

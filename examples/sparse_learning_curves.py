@@ -19,7 +19,7 @@ _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 for color, (model, options) in zip(("C0", "C1"), how.items(), strict=True):
     sparse.learning_curve(task, np.geomspace(0.4, 5, 8), model, **options).plot(ax=ax, color=color)
     for alpha in (0.5, 1.0, 2.0, 4.0):
-        found = sparse.simulate_readout(task, alpha, model, dim=120, replicates=5, **options)
-        error, bar = found.mean["test_error"], found.stderr["test_error"]
+        measured = sparse.simulate_readout(task, alpha, model, dim=120, replicates=5, **options)
+        error, bar = measured.mean["test_error"], measured.stderr["test_error"]
         ax.errorbar([alpha], [error], [bar], fmt="o", color=color, ms=4, capsize=2)
 plt.show()

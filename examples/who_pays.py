@@ -13,8 +13,8 @@ import attnlimit as al
 model = al.models.load("minilm")
 text = al.models.wikipedia()["Anarchism"].text[:700]
 ways = {"threshold": al.Threshold(32), "top": al.TopK(18)}
-found = al.models.output_errors(model, text, ways)
-for error in found.values():
+errors = al.models.output_errors(model, text, ways)
+for error in errors.values():
     print(error)
-found["threshold"].plot(found["top"])
+errors["threshold"].plot(errors["top"])
 plt.show()

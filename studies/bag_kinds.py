@@ -121,9 +121,11 @@ def predicted_readout(kind: Kind) -> float:
     """Test error of the readout on a fixed query, by the asymptotics."""
     points = kind.points()
     system = SaddleSystem(points, as_loss("logistic"), RIDGE, ALPHA)
-    found = system.solve(plain_start(points, RIDGE, ALPHA))
-    assert found.converged, found
-    return points.error(found.query_weight, found.signal_weight, found.bias, found.noise_scale)
+    solution = system.solve(plain_start(points, RIDGE, ALPHA))
+    assert solution.converged, solution
+    return points.error(
+        solution.query_weight, solution.signal_weight, solution.bias, solution.noise_scale
+    )
 
 
 def trained_readout(kind: Kind, rng: np.random.Generator) -> float:
@@ -153,13 +155,13 @@ def planned(name: str, kind: Kind) -> pd.DataFrame:
     draw = partial(kind.draw, dim=PLAN_DIM)
     rngs = [np.random.default_rng([1, number]) for number in range(PILOTS + 1)]
     plans = [plan_bags(draw(PILOT, rng), BUDGETS) for rng in rngs[1:]]
-    found = measure_plan(plans[0], draw, draw(4000, rngs[0]), replicates=4)
+    result = measure_plan(plans[0], draw, draw(4000, rngs[0]), replicates=4)
     parts = []
     for pilot, plan in enumerate(plans):
-        told = [plan.predicted(row.pooling, row.bags) for row in found.itertuples()]
-        low, middle, high = np.array(told).T
+        predicted = [plan.predicted(row.pooling, row.bags) for row in result.itertuples()]
+        low, middle, high = np.array(predicted).T
         forecast = {"low": low, "predicted": middle, "high": high}
-        parts.append(found.drop(columns="test").assign(kind=name, pilot=pilot, **forecast))
+        parts.append(result.drop(columns="test").assign(kind=name, pilot=pilot, **forecast))
     return pd.concat(parts)
 
 

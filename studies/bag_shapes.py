@@ -72,9 +72,9 @@ def laws(pilot: Bags) -> dict[str, LearningLaw]:
     prior, lengths = float(np.mean(pilot.signs > 0)), pilot.lengths
     share, along = 1 / lengths.mean(), None
     try:
-        found = estimate(pilot)
-        share = max(share, found.signal_fraction)
-        along = np.concatenate(found.whiten(pilot).of_class(-1)) @ found.direction
+        result = estimate(pilot)
+        share = max(share, result.signal_fraction)
+        along = np.concatenate(result.whiten(pilot).of_class(-1)) @ result.direction
     except BadInput:
         pass
     alike = np.full(len(lengths), round(lengths.mean()))
@@ -104,7 +104,7 @@ def main() -> None:
         bags = benchmark(name, shard["drawn"], rng)
         third = stratified_folds(bags.signs, 3, rng, sharing_groups(bags, 3))
         pilot = bags.subset(np.flatnonzero(third == 0))
-        found = laws(pilot)
+        result = laws(pilot)
         mine = curves[(curves["set"] == name) & (curves["cut"] == shard["cut"])]
         mine = mine[mine["pooling"].str.contains("attention")]
         for pooling, part in mine.groupby("pooling"):
@@ -114,9 +114,9 @@ def main() -> None:
             sizes = seen["trained_on"].to_numpy(float)
             correlation = (1 + np.eye(len(sizes))) / 2
             rest_of = {"bags": many, "correlation": correlation, "overlap": 1.25, "dim": pilot.dim}
-            for kind, one in found.items():
-                told = forecast([one], sizes, angles.to_numpy(), **rest_of)
-                low, middle, high = told.error(float(last["trained_on"]))
+            for kind, entry in result.items():
+                predicted = forecast([entry], sizes, angles.to_numpy(), **rest_of)
+                low, middle, high = predicted.error(float(last["trained_on"]))
                 inside = low <= last["measured"] <= high
                 rows.append((index, pooling, kind, middle, last["measured"], inside, high))
     names = ["shard", "pooling", "law", "predicted", "measured", "inside", "high"]

@@ -47,7 +47,10 @@ class Growth:
         logs = np.log(self.context)
         return np.array(
             [
-                [np.average(np.interp(np.log(places), logs, one), weights=width) for one in by_c.T]
+                [
+                    np.average(np.interp(np.log(places), logs, entry), weights=width)
+                    for entry in by_c.T
+                ]
                 for by_c in self.error
             ]
         )
@@ -157,10 +160,10 @@ def extended(
     square = (along - mean).square().double()
     keys, variance = np.zeros(len(c)), np.zeros((len(c), len(along)))
     for count, weights in laws:
-        for row, one in enumerate(c):
-            odds = torch.where(weights < 1 / one, 1 / (one * weights.clamp_min(1e-30)) - 1, 0.0)
+        for row, entry in enumerate(c):
+            odds = torch.where(weights < 1 / entry, 1 / (entry * weights.clamp_min(1e-30)) - 1, 0.0)
             noise = key_variances(weights, odds, 1.0)
-            keys[row] += float((count * (one * weights).clamp_max(1)).double().sum())
+            keys[row] += float((count * (entry * weights).clamp_max(1)).double().sum())
             variance[row] += (square * (count * noise)).sum((1, 2, 3)).numpy()
     return keys, variance
 

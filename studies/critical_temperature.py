@@ -61,12 +61,12 @@ class CriticalTemperature(DrawnExperiment):
         n = [*config["n"], *config["far"]]
         laws = pd.concat([_predicted(dim, theta, n) for dim, theta in config["cases"]])
         drawn = rows.groupby(list(CASE), sort=False)["value"]
-        found = pd.DataFrame({"measured": drawn.mean(), "stderr": drawn.sem()}).reset_index()
-        error = found["statistic"] == "error"
-        root = np.sqrt(found["measured"])
-        found["stderr"] = found["stderr"].where(~error, found["stderr"] / (2 * root))
-        found["measured"] = found["measured"].where(~error, root)
-        return laws.merge(found, "left", list(CASE))
+        result = pd.DataFrame({"measured": drawn.mean(), "stderr": drawn.sem()}).reset_index()
+        error = result["statistic"] == "error"
+        root = np.sqrt(result["measured"])
+        result["stderr"] = result["stderr"].where(~error, result["stderr"] / (2 * root))
+        result["measured"] = result["measured"].where(~error, root)
+        return laws.merge(result, "left", list(CASE))
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """What was measured at the largest n, and how far limit laws are there and far beyond."""

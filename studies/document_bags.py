@@ -87,7 +87,7 @@ def sentence_embeddings(model: str, title: str, most: int | None) -> Array:
     from attnlimit.models.sampled.outputs import embed
     from attnlimit.models.texts import wikipedia
 
-    found = sentences(wikipedia()[title].text)
-    if most is not None and most < len(found):
-        found = [found[i] for i in np.linspace(0, len(found) - 1, most).round().astype(int)]
-    return embed(_model(model), found)
+    result = sentences(wikipedia()[title].text)
+    if most is not None and most < len(result):
+        result = [result[i] for i in np.linspace(0, len(result) - 1, most).round().astype(int)]
+    return embed(_model(model), result)

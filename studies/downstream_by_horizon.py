@@ -56,11 +56,11 @@ class DownstreamByHorizon(Downstream):
 
     def predict(self, shard: Shard, place: int, seed: int) -> pd.DataFrame:
         """Return the text's median horizon and, for a few texts, the exact law of the heads."""
-        found = capture(load_once(shard["model"]), retrieval_task(shard).ids[place])
-        horizon = float(np.median(found.horizons()))
+        result = capture(load_once(shard["model"]), retrieval_task(shard).ids[place])
+        horizon = float(np.median(result.horizons()))
         law = {}
         if place in self.predicted(shard)[::LAWFUL]:
-            tertile, own = tertiles(head_horizons(shard)), own_errors(found, shard["n"])
+            tertile, own = tertiles(head_horizons(shard)), own_errors(result, shard["n"])
             law = {name: own[tertile == k].mean(0) for k, name in enumerate(TERTILES)}
             law[ALL] = own.mean((0, 1))
         rows = [
@@ -87,15 +87,15 @@ class DownstreamByHorizon(Downstream):
         horizon = head_horizons(config)
         tertile = tertiles(horizon)
         medians = ", ".join(f"{np.median(horizon[tertile == k]):.2f}" for k in range(3))
-        said = [f"Median horizon of the heads of the three tertiles: {medians}."]
+        sentences = [f"Median horizon of the heads of the three tertiles: {medians}."]
         for name, some in _by_head(curves):
             rate, stderr, law = _rates(some)
-            said.append(
+            sentences.append(
                 f"Heads of {name}: 1 - cosine falls as n to the power -{format_pm(rate, stderr)} "
                 f"from n = {FITTED}, the heads' own squared error by their exact law -{law:.2f}."
             )
-        said += [_still_lost(curves, key, config["n"]) for key in questions_of(curves)]
-        return [*said, _text_effect(curves)]
+        sentences += [_still_lost(curves, key, config["n"]) for key in questions_of(curves)]
+        return [*sentences, _text_effect(curves)]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         key, panels = questions_of(curves)[0], []
@@ -149,19 +149,19 @@ def _still_lost(curves: pd.DataFrame, question: str, sizes: list[int]) -> str:
             return f"Nothing is lost with n = {few} where it is asked who {QUESTIONS[question]}."
         share = float(lost[1].mean() / lost[0].mean())
         drawn = [
-            resampled_means(one, part["document"].to_numpy())
-            for one, part in zip(lost, parts, strict=True)
+            resampled_means(entry, part["document"].to_numpy())
+            for entry, part in zip(lost, parts, strict=True)
         ]
         shares.append(share)
         errors.append((drawn[1] - share * drawn[0]) / lost[0].mean())
-    told = ", ".join(
+    listed = ", ".join(
         f"{format_pm(share, float(error.std(ddof=1)))} ({name})"
         for name, share, error in zip(TERTILES, shares, errors, strict=True)
     )
     apart = format_pm(shares[-1] - shares[0], float((errors[-1] - errors[0]).std(ddof=1)))
     return (
         f"Of the share that no longer {QUESTIONS[question]} with n = {few}, what is still lost "
-        f"with n = {more}: {told}; the last less the first, over the same texts, {apart}."
+        f"with n = {more}: {listed}; the last less the first, over the same texts, {apart}."
     )
 
 

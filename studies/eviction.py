@@ -87,7 +87,7 @@ class Eviction(Experiment):
         }
         rules = {f"{name} {keep:g}": rule for (name, keep), rule in chosen.items()}
         how = {"prompt": cut, "repeats": shard["draws"], "seed": number}
-        found = {key: evaluate(model, ids, rule, **how) for key, rule in rules.items()}
+        results = {key: evaluate(model, ids, rule, **how) for key, rule in rules.items()}
         guess: dict[str, Any] = {}
         if half:
             probes = shard["probes"]
@@ -100,15 +100,15 @@ class Eviction(Experiment):
                 "part": shard["part"],
                 "rule": name,
                 "keep": keep,
-                "measured": found[key].kl,
-                "stderr": found[key].stderr["kl"],
-                SKEWNESS: found[key].skewness,
+                "measured": results[key].kl,
+                "stderr": results[key].stderr["kl"],
+                SKEWNESS: results[key].skewness,
                 "predicted": guess[key].kl if half else np.nan,
                 "predicted_stderr": guess[key].stderr if half else np.nan,
                 "numerical_error": guess[key].numerical_error if half else np.nan,
-                "top1": found[key].top1,
-                "cache_bytes": found[key].cache_bytes,
-                "dense_bytes": found[key].dense_cache_bytes,
+                "top1": results[key].top1,
+                "cache_bytes": results[key].cache_bytes,
+                "dense_bytes": results[key].dense_cache_bytes,
             }
             for (name, keep), key in zip(chosen, rules, strict=True)
         )
@@ -140,7 +140,7 @@ class Eviction(Experiment):
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         means = _means(where(curves, part="after"))
-        return [one for name in (SIZED, OURS) for one in _remarks(name, means, curves)]
+        return [remark for name in (SIZED, OURS) for remark in _remarks(name, means, curves)]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         after, y, x = where(curves, part="after"), "KL, nats", "share of keys kept"
@@ -158,7 +158,7 @@ class Eviction(Experiment):
                 "Second half of the prompt",
                 [
                     Series(ends, ends, "dotted", "equal", REFERENCE),
-                    *(points(one, "predicted", group=rule) for rule, one in groups(half, "rule")),
+                    *(points(part, "predicted", group=rule) for rule, part in groups(half, "rule")),
                 ],
                 "measured KL",
                 "predicted KL",

@@ -37,5 +37,5 @@ if __name__ == "__main__":
             root, stderr = measure(sigma, n)
             rows.append((sigma, n, DRAWS, expected, root, stderr))
     columns = ["sigma", "n", "draws", "predicted", "measured", "stderr"]
-    found = pd.DataFrame(rows, columns=columns)
-    write_tables({"exact-law-drawn": found})
+    table = pd.DataFrame(rows, columns=columns)
+    write_tables({"exact-law-drawn": table})

@@ -36,28 +36,28 @@ def rows(number, task, alpha, options):
     """The distances of every quantity that is large enough to have one."""
     bags, alpha0 = SparseTask(*task), options.pop("alpha0", None)
     if alpha0 is None:
-        told = readout(bags, alpha, **options)
+        predicted = readout(bags, alpha, **options)
         draw = partial(simulate_readout, bags, alpha, **options)
     else:  # the query takes two steps on bags of its own
         steps = query_alignment(bags, alpha0)
-        told = readout(bags, alpha, cosine=steps.cosine, **options)
+        predicted = readout(bags, alpha, cosine=steps.cosine, **options)
         draw = partial(simulate_protocol, bags, alpha0, alpha, lr_q=1 / steps.sharpness, **options)
     drawn = {dim: draw(dim=dim, replicates=DRAWS, seed=number) for dim in DIMS}
-    setting = {"model": told.model, "length": bags.length, "signals": bags.signals}
+    setting = {"model": predicted.model, "length": bags.length, "signals": bags.signals}
     setting |= {"strength": bags.strength, "prior": bags.prior, "alpha": alpha, "alpha0": alpha0}
     for quantity in ("test_error", "train_loss", "train_error"):
-        value = getattr(told, quantity)
+        value = getattr(predicted, quantity)
         unit = value * (1 - value) if quantity.endswith("error") else value
         if unit < 0.01:
             continue
-        for dim, one in drawn.items():
-            off = dim * (one.mean[quantity] - value) / unit
-            stderr = dim * one.stderr[quantity] / unit
+        for dim, entry in drawn.items():
+            off = dim * (entry.mean[quantity] - value) / unit
+            stderr = dim * entry.stderr[quantity] / unit
             yield {**setting, "quantity": quantity, "dim": dim, "off": off, "stderr": stderr}
 
 
 if __name__ == "__main__":
-    found = [row for number, one in enumerate(SETTINGS) for row in rows(number, *one)]
+    results = [row for number, setting in enumerate(SETTINGS) for row in rows(number, *setting)]
     write_tables(
-        {"off-at-finite-dimension": pd.DataFrame(found).assign(finite=FINITE, draws=DRAWS)}
+        {"off-at-finite-dimension": pd.DataFrame(results).assign(finite=FINITE, draws=DRAWS)}
     )

@@ -41,5 +41,5 @@ def compared(scale: float, replicates: int) -> pd.DataFrame:
 
 if __name__ == "__main__":
     replicates = int(sys.argv[1]) if len(sys.argv) > 1 else 200
-    found = pd.concat([compared(scale, replicates) for scale in SCALES])
-    write_tables({"mean-by-scale": found})
+    table = pd.concat([compared(scale, replicates) for scale in SCALES])
+    write_tables({"mean-by-scale": table})

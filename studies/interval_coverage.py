@@ -86,13 +86,13 @@ def counted(named: dict[str, object], of: str, ends: list[tuple]) -> Rows:
 def of_curves(what: str, statistic: str, curves: list[Curve]) -> Rows:
     """Count values, and the rates that are fitted to them; a curve may be too noisy for a rate."""
     named = {"what": what, "statistic": statistic, "draws": curves[0].replicates}
-    values = [(one.value, one.stderr, *one.interval()) for one in curves]
+    values = [(curve.value, curve.stderr, *curve.interval()) for curve in curves]
     yield from counted(named, "value", values)
     rates = []
     for curve in curves if len(curves[0].n) >= 4 else []:
         with suppress(al.UnreliableFit):
             fit = al.fit_rate(curve)
-            rates.append(tuple([one] for one in (fit.beta, fit.stderr, *fit.interval())))
+            rates.append(tuple([entry] for entry in (fit.beta, fit.stderr, *fit.interval())))
     if rates:
         yield from counted(named, "rate", rates)
 
@@ -101,9 +101,9 @@ def statistics(seeds: int) -> Rows:
     """Every statistic of a head, at few tokens."""
     for what, (head, tokens) in HEADS.items():
         starts = [np.random.SeedSequence(seed) for seed in range(seeds)]
-        found = [sweep(head, tokens, SWEPT, np.array(N), DRAWS, one) for one in starts]
+        results = [sweep(head, tokens, SWEPT, np.array(N), DRAWS, start) for start in starts]
         for name in SWEPT:
-            yield from of_curves(what, name, [samples_curve(one[name]) for one in found])
+            yield from of_curves(what, name, [samples_curve(result[name]) for result in results])
         for name, options in FURTHER.items():
             measure = partial(al.measure, head, tokens, name.split()[0], N, DRAWS, **options)
             yield from of_curves(what, name, [measure(seed=seed) for seed in range(seeds)])
@@ -151,10 +151,10 @@ def cuts(seeds: int) -> Rows:
 
     ends = []
     for seed in range(seeds):
-        found = pd.DataFrame([one.__dict__ for one in cut(seed=seed).values()])
-        found["stderr"] = [one["kl"] for one in found["stderr"]]
-        value, skew = found["kl"].to_numpy(), found["skewness"].to_numpy()
-        stderr = shared_scatter(found["kl"], found["stderr"], draws).to_numpy()
+        table = pd.DataFrame([value.__dict__ for value in cut(seed=seed).values()])
+        table["stderr"] = [entry["kl"] for entry in table["stderr"]]
+        value, skew = table["kl"].to_numpy(), table["skewness"].to_numpy()
+        stderr = shared_scatter(table["kl"], table["stderr"], draws).to_numpy()
         ends.append((value, stderr, *intervals.interval(value, stderr, skew, draws - 1)))
     yield from counted({"what": "`eviction`", "statistic": "kl", "draws": draws}, "value", ends)
 
@@ -173,7 +173,7 @@ def experiment(name: str, counts: Counted, seeds: int) -> Rows:
     tables = [found(name.split(",")[0], counts, seed) for seed in range(seeds)]
     kinds = [None] if counts.by is None else tables[0][counts.by].unique()
     for kind in kinds:
-        parts = [one if kind is None else one[one[counts.by] == kind] for one in tables]
+        parts = [table if kind is None else table[table[counts.by] == kind] for table in tables]
         used = parts[0][counts.measured].notna().to_numpy()
         if not used.any():
             continue

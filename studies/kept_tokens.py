@@ -19,9 +19,9 @@ tables = []
 for name, layer, head, tokens in PLACES:
     model = al.models.load(name)
     capture = al.models.capture(model, model.ids(text, tokens))
-    found = selection_error(capture, layer, SIZES, head=head)
-    columns = {"kept by": found["rule"].unique()}
-    for size, part in found.groupby("n"):
+    result = selection_error(capture, layer, SIZES, head=head)
+    columns = {"kept by": result["rule"].unique()}
+    for size, part in result.groupby("n"):
         columns[f"n = {size}"] = part["output_error"].to_numpy()
         columns[f"n = {size}_stderr"] = part["output_error_stderr"].to_numpy()
     tables.append(pd.DataFrame(columns))

@@ -30,11 +30,11 @@ ATTENTION_RIDGES = (1e-3, 1e-2, 1e-1, 1.0)
 
 
 def exact_pooled(task: SparseTask, alpha: float) -> float:
-    return min(readout(task, alpha, "pooled", ridge=one).test_error for one in POOLED_RIDGES)
+    return min(readout(task, alpha, "pooled", ridge=ridge).test_error for ridge in POOLED_RIDGES)
 
 
 def exact_attention(task: SparseTask, alpha: float) -> float:
-    return min(best_split(task, alpha, ridge=one).test_error for one in ATTENTION_RIDGES)
+    return min(best_split(task, alpha, ridge=ridge).test_error for ridge in ATTENTION_RIDGES)
 
 
 def fitted(law: LearningLaw, exact: Array) -> Array:
@@ -44,8 +44,8 @@ def fitted(law: LearningLaw, exact: Array) -> Array:
     def off(logs: Array) -> Array:
         return law.angle(*np.exp(logs), FITTED) - seen
 
-    found = least_squares(off, np.log([4.0, 1.0]))
-    return law(*np.exp(found.x), ALPHAS)
+    fit = least_squares(off, np.log([4.0, 1.0]))
+    return law(*np.exp(fit.x), ALPHAS)
 
 
 def rows(task: SparseTask) -> pd.DataFrame:
@@ -54,7 +54,7 @@ def rows(task: SparseTask) -> pd.DataFrame:
     linear = np.array([exact_pooled(task, alpha) for alpha in ALPHAS])
     learned = np.array([exact_attention(task, alpha) for alpha in ALPHAS])
     distance = task.strength * task.signals / np.sqrt(task.length)  # of the means of pooled bags
-    found = {
+    results = {
         "alpha": ALPHAS,
         "pooled": linear,
         "pooled_law": pooled(distance, 1.0, ALPHAS),
@@ -62,7 +62,7 @@ def rows(task: SparseTask) -> pd.DataFrame:
         "attention_law": attention(task.strength, 1.0, ALPHAS),
         "attention_fitted": fitted(attention, learned),
     }
-    return pd.DataFrame(found).assign(**kind, strength=task.strength)
+    return pd.DataFrame(results).assign(**kind, strength=task.strength)
 
 
 if __name__ == "__main__":

@@ -71,8 +71,8 @@ class Baselines(Experiment):
                 rows.append({"asked": keys, "scheme": name, **guess})
                 continue
             repeats = shard["repeats"] if guess else 1
-            found = run.against(samplers, number, repeats)
-            rows.append({"asked": keys, "scheme": name, **guess, **found})
+            result = run.against(samplers, number, repeats)
+            rows.append({"asked": keys, "scheme": name, **guess, **result})
         return pd.DataFrame(rows).assign(text=shard["text"], tokens=shard["tokens"])
 
     def with_errors(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
@@ -81,13 +81,13 @@ class Baselines(Experiment):
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """Geometric means over the texts, against top-k's."""
         rows = []
-        for asked, some in groups(curves, "asked"):
+        for keys, some in groups(curves, "asked"):
             best = _mean(some[some["scheme"] == "top-k"], "measured")[0]
             for scheme, part in groups(some, "scheme"):
                 shown = {name: _mean(part, name) for name in ("predicted", "measured")}
                 rows.append(
                     {
-                        "keys": asked,
+                        "keys": keys,
                         "scheme": scheme,
                         "keys read": part["keys"].mean(),
                         **{name: format_pm(*both) for name, both in shown.items()},
@@ -98,16 +98,16 @@ class Baselines(Experiment):
         return pd.DataFrame(rows)
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        found = []
-        for asked, some in groups(curves.dropna(subset=["measured"]), "asked"):
+        rows = []
+        for keys, some in groups(curves.dropna(subset=["measured"]), "asked"):
             means = {name: _mean(part, "measured")[0] for name, part in groups(some, "scheme")}
             order = sorted(means, key=means.__getitem__)
-            found.append(
-                f"At {asked} keys {order[0]} loses least, {means[order[0]]:.3g} nats, then "
+            rows.append(
+                f"At {keys} keys {order[0]} loses least, {means[order[0]]:.3g} nats, then "
                 f"{order[1]}, {means[order[1]]:.3g}, and {order[2]}, {means[order[2]]:.3g}; top-k "
                 f"{means['top-k']:.3g}."
             )
-        return found
+        return rows
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         least = curves[["measured", "predicted"]].bfill(axis=1)["measured"]
@@ -116,9 +116,9 @@ class Baselines(Experiment):
         for text, part in groups(curves, "text"):
             first = not panels  # whose legend serves all
             series = [
-                one
-                for asked, some in groups(part.sort_values("asked", kind="stable"), "asked")
-                for one in rungs(some, order, "scheme", f"{asked} keys" if first else None, asked)
+                rung
+                for keys, some in groups(part.sort_values("asked", kind="stable"), "asked")
+                for rung in rungs(some, order, "scheme", f"{keys} keys" if first else None, keys)
             ]
             x = "KL of the next token, nats"
             panels.append(panel(text, series, "", x, y_scale="linear", names=order))
@@ -142,14 +142,14 @@ def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> P
         sums.add(layer)
         rest.add(layer)
 
-    found = TextTerms(sums, probe(network, run.encoded, run.target, probes, seed, add))
+    result = TextTerms(sums, probe(network, run.encoded, run.target, probes, seed, add))
     grid = SamplerGrid(Threshold(1.0), tuple(COARSE.tolist()), tuple(FINE.tolist()))
-    sized = interpolate(found, grid, bytes_cost=False)
+    sized = interpolate(result, grid, bytes_cost=False)
     plans: Planned = {}
     for index, keys in enumerate(sampled):
         terms = rest.terms_of(index)
         total = terms.variance.sum((0, 1)) + terms.bias.sum((0, 1)) ** 2
-        plans[keys, SAMPLED] = (sampled[keys], _guess(found.run.scale * total, found.run.limit))
+        plans[keys, SAMPLED] = (sampled[keys], _guess(result.run.scale * total, result.run.limit))
 
         def enough(choice: Choice, wanted: float = keys) -> bool:
             return sized.mean_keys(choice) >= wanted
@@ -158,10 +158,10 @@ def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> P
             (COMMON, cheapest_common([sized], enough)),
             (BY_HEAD, allocate([sized], 1, enough)),
         ):
-            guess = _guess(sized.by_probe(choice), found.run.limit)
+            guess = _guess(sized.by_probe(choice), result.run.limit)
             plans[keys, name] = (_thresholds(choice), guess)
-        least = sums.bound.variance(keys * sums.keys[0].size * found.run.tokens)
-        best = {"predicted": found.run.scale * least, "keys": float(keys)}
+        least = sums.bound.variance(keys * sums.keys[0].size * result.run.tokens)
+        best = {"predicted": result.run.scale * least, "keys": float(keys)}
         plans[keys, BEST] = (None, best)
     return plans
 

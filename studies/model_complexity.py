@@ -56,16 +56,18 @@ class Complexity(Experiment):
 
     def shards(self, config: Config) -> list[Shard]:
         shared = {key: config[key] for key in ("model", "n", "far", "from_tokens", "probes")}
-        laws = [one for one in config["samplers"] if isinstance(parse_sampler(one), Threshold)]
-        found: list[Shard] = []
+        laws = [
+            entry for entry in config["samplers"] if isinstance(parse_sampler(entry), Threshold)
+        ]
+        result: list[Shard] = []
         for text in config["texts"]:
             if laws:
-                found.append({**shared, "text": text, "samplers": laws, "predict": True})
-            found += [
-                {**shared, "text": text, "samplers": [one], "predict": False}
-                for one in config["samplers"]
+                result.append({**shared, "text": text, "samplers": laws, "predict": True})
+            result += [
+                {**shared, "text": text, "samplers": [entry], "predict": False}
+                for entry in config["samplers"]
             ]
-        return found
+        return result
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Predict all thresholds from a text's beginning, or run one sampler over all of it."""
@@ -78,9 +80,9 @@ class Complexity(Experiment):
         measured = [*CASE, "measured", "measured_stderr", "measured_keys"]
         known = rows["measured"].isna()
         both = rows.loc[known, predicted].merge(rows.loc[~known, measured], on=CASE, how="outer")
-        one, other = both["predicted_stderr"].fillna(0.0), both["measured_stderr"].fillna(0.0)
+        actual, other = both["predicted_stderr"].fillna(0.0), both["measured_stderr"].fillna(0.0)
         order = [config["texts"].index(text) for text in both["text"]]
-        return both.assign(stderr=np.hypot(one, other), order=order).sort_values(
+        return both.assign(stderr=np.hypot(actual, other), order=order).sort_values(
             ["order", "sampler", "n"], ignore_index=True
         )
 
@@ -104,7 +106,7 @@ class Complexity(Experiment):
         low, high = (
             min(config["n"], key=lambda n: abs(n - end)) for end in (400, max(config["n"]))
         )
-        found = []
+        rows = []
         for (text, sampler), part in groups(curves, "text", "sampler"):
             ends = {n: where(part, n=n).iloc[0] for n in (low, high)}
             keys, kl = (
@@ -117,11 +119,11 @@ class Complexity(Experiment):
                 if len(far)
                 else ""
             )
-            found.append(
+            rows.append(
                 f"{text}, {sampler}: from N = {low} to {high} keys read grow by a factor "
                 f"{keys:.2f} and the KL by {kl:.2f}{beyond}."
             )
-        return found
+        return rows
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         kl, keys = "KL of the next token, nats", "keys read by a query"
@@ -195,19 +197,19 @@ def _hidden(model: str, text: str, tokens: int) -> Tensor:
     loaded = load_once(model)
     encoded = encode(loaded, passage(model, text, tokens))
     with torch.no_grad():
-        found = loaded.model.base_model(**encoded.inputs, use_cache=False)
-    return found.last_hidden_state[0]
+        result = loaded.model.base_model(**encoded.inputs, use_cache=False)
+    return result.last_hidden_state[0]
 
 
 @torch.no_grad()
 def _kl(unembed: torch.nn.Module, first: Tensor, second: Tensor) -> Array:
     """KL of the next token at every position, a block at a time."""
-    found = []
+    values = []
     for start in range(0, len(first), BLOCK):
         rows = slice(start, start + BLOCK)
-        one, other = (torch.log_softmax(unembed(states[rows]), -1) for states in (first, second))
-        found.append((one.exp() * (one - other)).sum(-1).double())
-    return torch.cat(found).numpy()
+        actual, other = (torch.log_softmax(unembed(states[rows]), -1) for states in (first, second))
+        values.append((actual.exp() * (actual - other)).sum(-1).double())
+    return torch.cat(values).numpy()
 
 
 def _stderr(error: Array) -> float:

@@ -106,7 +106,7 @@ class Needle(Experiment):
         means = curves.groupby(["scheme", "size"], sort=False).mean(numeric_only=True).reset_index()
         dense = means[means["scheme"] == DENSE]
         level = np.array([max(1e-3, means["kept"].min()), 1.0])
-        found, chance = (
+        actual, chance = (
             [
                 Series(level, np.full(2, dense[what].iloc[0]), "dotted", DENSE, REFERENCE),
                 *(
@@ -119,15 +119,18 @@ class Needle(Experiment):
         known = curves[curves["predicted"].notna() & (curves["scheme"] != DENSE)]
         known = known[(known["predicted"] > 0) & (known["measured"] > 0)]
         ends = np.array([known["predicted"].min() * 0.8, known["predicted"].max() * 1.2])
-        trusted, doubted = (known[known["trusted"] == one] for one in (1, 0))
+        trusted, doubted = (known[known["trusted"] == entry] for entry in (1, 0))
         both = [
             Series(ends, ends, "dotted", "equal", REFERENCE),
-            *(points(one, "predicted", label=scheme) for scheme, one in groups(trusted, "scheme")),
+            *(
+                points(part, "predicted", label=scheme)
+                for scheme, part in groups(trusted, "scheme")
+            ),
             points(doubted.drop(columns="stderr"), "predicted", label="not trusted"),
         ]
         x = "share of keys read or kept"
         panels = [
-            panel("Needles found", found, "share of needles", x, y_scale="linear"),
+            panel("Needles found", actual, "share of needles", x, y_scale="linear"),
             panel("Chance of the answer", chance, "chance of a token", x, y_scale="linear"),
             panel("Damage to the answer", both, "measured KL, nats", "predicted KL, nats"),
         ]

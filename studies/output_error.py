@@ -48,15 +48,17 @@ class OutputErrors(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        found: list[Shard] = []
+        result: list[Shard] = []
         for model, prefix in ((config["model"], ""), (config["encoder"]["model"], "encoder_")):
             samplers = config[f"{prefix}samplers"]
             counts = {name: config[f"{prefix}{name}"] for name in ("probes", "repeats")}
             for text, tokens in config[f"{prefix}texts"]:
                 case = {"model": model, "text": text, "tokens": tokens, **counts}
-                found.append({**case, "samplers": samplers, "predict": True})
-                found += [{**case, "samplers": [one], "predict": False} for one in samplers]
-        return found
+                result.append({**case, "samplers": samplers, "predict": True})
+                result += [
+                    {**case, "samplers": [sampler], "predict": False} for sampler in samplers
+                ]
+        return result
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Predict all samplers from the same probes, or measure one of them."""
@@ -93,8 +95,8 @@ class OutputErrors(Experiment):
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
         known = rows["measured"].isna()
-        said = ["predicted", "predicted_stderr", "numerical_error", "trusted", "drawn"]
-        left = rows.loc[known, [*CASE, *said]]
+        columns = ["predicted", "predicted_stderr", "numerical_error", "trusted", "drawn"]
+        left = rows.loc[known, [*CASE, *columns]]
         right = rows.loc[~known, [*CASE, "measured", "measured_stderr", "keys", "of"]]
         both = left.merge(right, on=CASE)
         ratio = both["predicted"] / both["measured"]
@@ -143,21 +145,21 @@ class OutputErrors(Experiment):
         )
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        found = []
+        rows = []
         for (model, drawn), part in groups(curves, "model", "drawn"):
-            asked, limit = part[part["asked"]], DRAWN if drawn else NOT_DRAWN
+            inside, limit = part[part["asked"]], DRAWN if drawn else NOT_DRAWN
             what = f"{model}, keys {'drawn' if drawn else 'not drawn'}"
-            gap = (asked["ratio"] - 1).abs()
-            found.append(
+            gap = (inside["ratio"] - 1).abs()
+            rows.append(
                 f"{what}, error at most {ASKED[model]:g}: "
-                f"{int((gap <= limit).sum())} of {len(asked)} within {limit:.0%}, "
-                f"{int((gap <= limit + asked['ratio_stderr']).sum())} with a standard error; "
+                f"{int((gap <= limit).sum())} of {len(inside)} within {limit:.0%}, "
+                f"{int((gap <= limit + inside['ratio_stderr']).sum())} with a standard error; "
                 f"largest distance {gap.max() if len(gap) else 0:.0%}."
             )
         off = (curves["ratio"] - 1).abs() - 2 * curves["ratio_stderr"]
         wrong = off > np.where(curves["drawn"], DRAWN, NOT_DRAWN)
         return [
-            *found,
+            *rows,
             f"Of {int(curves['trusted'].sum())} predictions that are said to hold "
             f"{int((wrong & curves['trusted']).sum())} do not, by two standard errors; of "
             f"{int((~curves['trusted']).sum())} that are doubted "
@@ -188,8 +190,8 @@ def _verdicts(curves: pd.DataFrame) -> list[str]:
     )
     trusted = np.where(curves["trusted"], "trusted", "doubted")
     return [
-        str(word) if asked else f"({word}, {belief})"
-        for word, asked, belief in zip(words, curves["asked"], trusted, strict=True)
+        str(word) if inside else f"({word}, {trust})"
+        for word, inside, trust in zip(words, curves["asked"], trusted, strict=True)
     ]
 
 

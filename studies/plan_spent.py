@@ -18,7 +18,7 @@ PLANNED_ON, OTHERS = "Anarchism", ("Alabama", "Aristotle", "Apollo 11", "Autism"
 if __name__ == "__main__":
     model = load("smollm2")
     texts = {title: model.ids(wikipedia()[title].text, TOKENS) for title in (PLANNED_ON, *OTHERS)}
-    plans, found = [], []
+    plans, actual = [], []
     for per in ("model", "head"):
         plan = make_plan(model, texts[PLANNED_ON], kl=NATS, per=per)
         sizes = [sampler.c for sampler in plan.samplers().values()]
@@ -32,6 +32,6 @@ if __name__ == "__main__":
             row = {"per": per, "text": title, "running": spent.kl, "off": spent.relative_error}
             row |= {"measured": trial.kl, "stderr": trial.stderr["kl"]}
             row |= {"perplexity": trial.perplexity, "dense": trial.dense_perplexity}
-            found.append(row)
+            actual.append(row)
             print(row, flush=True)
-    write_tables({"plans-by-size": pd.DataFrame(plans), "running-estimate": pd.DataFrame(found)})
+    write_tables({"plans-by-size": pd.DataFrame(plans), "running-estimate": pd.DataFrame(actual)})

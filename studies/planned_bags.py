@@ -136,8 +136,8 @@ def _remark(part: pd.DataFrame, name: str) -> str:
     for test, rows in groups(part.assign(ratio=part["measured"] / part["predicted"]), "test"):
         inside = rows["measured"].between(rows["low"], rows["high"]).mean()
         ratios = ", ".join(
-            f"{found['ratio'].min():.2f} to {found['ratio'].max():.2f} for {pooling}"
-            for pooling, found in groups(rows, "pooling")
+            f"{part['ratio'].min():.2f} to {part['ratio'].max():.2f} for {pooling}"
+            for pooling, part in groups(rows, "pooling")
         )
         worth.append(f"on {test} {ratios} ({inside:.0%} inside the 90 % interval)")
     chosen = part.loc[part["recommended"], "pooling"].iloc[0]

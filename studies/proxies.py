@@ -25,23 +25,23 @@ if __name__ == "__main__":
     model = al.models.load("smollm2")
     ids = model.ids(al.models.wikipedia()["Anarchism"].text, TOKENS)
     samplers = {name: al.Threshold(*how) for name, how in CHOSEN_BY.items()}
-    told = al.models.output_errors(model, ids, samplers, probes=PROBES)
+    predictions = al.models.output_errors(model, ids, samplers, probes=PROBES)
     rows = []
-    for name, one in told.items():
+    for name, entry in predictions.items():
         run = al.models.evaluate(model, ids, samplers[name], repeats=DRAWS)
         rows.append(
             {
                 "chances": name,
                 "c": samplers[name].c,
                 "floor": samplers[name].floor,
-                "keys": one.mean_keys,
-                "visible": one.mean_visible,
-                "predicted": one.kl,
-                "predicted_stderr": one.stderr,
-                "trusted": one.trusted,
+                "keys": entry.mean_keys,
+                "visible": entry.mean_visible,
+                "predicted": entry.kl,
+                "predicted_stderr": entry.stderr,
+                "trusted": entry.trusted,
                 "measured": run.kl,
                 "measured_stderr": run.stderr["kl"],
             }
         )
-        print(one, run, sep="\n", flush=True)
+        print(entry, run, sep="\n", flush=True)
     write_tables({"thresholds-by-proxies": pd.DataFrame(rows)})

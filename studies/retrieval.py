@@ -110,7 +110,7 @@ def _row(
         "kept": kept,
         "measured": float(np.mean(distances)),
         "stderr": float(np.std(distances, ddof=1) / len(seen) ** 0.5) if several else np.nan,
-        **{name: float(np.mean([found[name] for _, found in seen])) for name in seen[0][1]},
+        **{name: float(np.mean([entry[name] for _, entry in seen])) for name in seen[0][1]},
     }
 
 

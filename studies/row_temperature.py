@@ -64,8 +64,8 @@ class RowTemperature(EveryHead):
         rows = []
         for tells, name in TELLS.items():
             ranks = {
-                told: spearmanr(curves[tells], curves[target]).statistic
-                for target, told in self._told(config).items()
+                words: spearmanr(curves[tells], curves[target]).statistic
+                for target, words in self._told(config).items()
                 if target in TOLD and target != tells
             }
             stderr = 1.03 * (1 - min(map(abs, ranks.values())) ** 2) / (len(curves) - 1) ** 0.5
@@ -83,14 +83,16 @@ class RowTemperature(EveryHead):
         ]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        told, panels = self._told(config), []
+        targets, panels = self._told(config), []
         for target in ("effective_tokens", "relative"):
             for tells in ("ratio", "gaussian_ratio"):
                 shown = points(curves, tells, target, "none", "heads")
                 ends = curves[target].min(), curves[target].max()
-                one = Series([1.0, 1.0], ends, "dotted", "one", REFERENCE)
-                title = f"{told[target]} against {TELLS[tells]}"
-                panels.append(panel(title, [one, shown], told[target], TELLS[tells] + ", median"))
+                result = Series([1.0, 1.0], ends, "dotted", "one", REFERENCE)
+                title = f"{targets[target]} against {TELLS[tells]}"
+                panels.append(
+                    panel(title, [result, shown], targets[target], TELLS[tells] + ", median")
+                )
         return FigureSpec(self.title, panels, 2, self.about(config))
 
     def _told(self, config: Config) -> dict[str, str]:

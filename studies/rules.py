@@ -148,7 +148,7 @@ def greedy(seen: Attention, keys: float) -> ByHead:
         seen.read(np.array(SIZES, dtype=float))[:, None, None], seen.missed.shape
     )
     known = SizeErrors(seen.missed[..., None], np.zeros((*seen.missed.shape, 1)), read, 1.0, read)
-    choice = allocate([known], 1, lambda one: known.mean_keys(one) >= keys)
+    choice = allocate([known], 1, lambda item: known.mean_keys(item) >= keys)
     return {place: TopK(SIZES[int(index)]) for place, index in np.ndenumerate(choice)}
 
 

@@ -23,10 +23,10 @@ SCHEMES = {
 if __name__ == "__main__":
     model = al.models.load("smollm2")
     ids = model.ids(al.models.wikipedia()["Anarchism"].text, TOKENS)
-    found = []
+    rows = []
     for name, sampler in SCHEMES.items():
         drawn = sampler.draws != "nothing"
-        one = al.models.evaluate(model, ids, sampler, repeats=DRAWS if drawn else 1)
-        found.append(one.to_frame().assign(scheme=name, tokens=TOKENS))
-        print(one, flush=True)
-    write_tables({"schemes-in-the-model": pd.concat(found)})
+        evaluation = al.models.evaluate(model, ids, sampler, repeats=DRAWS if drawn else 1)
+        rows.append(evaluation.to_frame().assign(scheme=name, tokens=TOKENS))
+        print(evaluation, flush=True)
+    write_tables({"schemes-in-the-model": pd.concat(rows)})

@@ -66,13 +66,13 @@ class Benchmarks(Experiment):
         effort = affordable(rest)
         trained = len(rest) - -(-len(rest) // effort.folds)
         plan = plan_bags(pilot, [trained])
-        found = cross_validate(rest, plan.estimators, effort, fractions=(1.0,), seed=rng)
-        wrong = dict(zip(found.poolings, found.wrong[:, -1], strict=True))
+        result = cross_validate(rest, plan.estimators, effort, fractions=(1.0,), seed=rng)
+        wrong = dict(zip(result.poolings, result.wrong[:, -1], strict=True))
         best = min(SIMPLE, key=lambda name: float(wrong[name].mean()))
         same = {"set": shard["set"], "cut": shard["cut"], "bags": len(bags), "pilot": len(pilot)}
         sizes = [*plan.pilot.sizes, *_between(plan.pilot.sizes[-1], trained), trained]
         frames = []
-        for place, name in enumerate(found.poolings):
+        for place, name in enumerate(result.poolings):
             excess = wrong[name] - wrong[best]
             at = {
                 "trained_on": sizes,
@@ -81,16 +81,16 @@ class Benchmarks(Experiment):
             }
             frame = pd.DataFrame(same | at)
             many, last = len(plan.pilot.sizes), len(frame) - 1
-            told = np.array([plan.predicted(name, size) for size in sizes]).T
-            frame = frame.assign(low=told[0], predicted=told[1], high=told[2])
+            predicted = np.array([plan.predicted(name, size) for size in sizes]).T
+            frame = frame.assign(low=predicted[0], predicted=predicted[1], high=predicted[2])
             frame["theory_alone"] = [plan.theory(name, size) for size in sizes]
             frame["tested_on"] = ["pilot"] * many + [""] * (last - many) + ["rest"]
             for column in ("error", "stderr"):
-                seen, later = (getattr(one, column)[place] for one in (plan.pilot, found))
+                seen, later = (getattr(entry, column)[place] for entry in (plan.pilot, result))
                 frame[column] = [*seen, *[np.nan] * (last - many), later[-1]]
             frame["excess"], frame["excess_stderr"] = np.nan, np.nan
             frame.loc[last, "excess"] = float(excess.mean())
-            noise = float(excess.var()) * (1 + found.overlap) / len(rest)
+            noise = float(excess.var()) * (1 + result.overlap) / len(rest)
             frame.loc[last, "excess_stderr"] = np.sqrt(noise)
             frames.append(frame.rename(columns={"error": "measured"}))
         return pd.concat(frames, ignore_index=True)

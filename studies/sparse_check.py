@@ -62,17 +62,17 @@ class TheoryCheck(Experiment):
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Test error and training loss, predicted beside measured."""
         task, alpha, options = SparseTask(*shard["task"]), shard["alpha"], shard["options"]
-        found = readout(task, alpha, **options)
+        result = readout(task, alpha, **options)
         drawn = simulate_readout(task, alpha, **options, **sizes(shard, seed))
         name = (
-            f"{found.model}, {found.loss}, L {task.length}, R {task.signals}, "
+            f"{result.model}, {result.loss}, L {task.length}, R {task.signals}, "
             f"strength {task.strength:g}, prior {task.prior:g}, alpha {alpha:g}, "
-            f"ridge {found.ridge:g}"
+            f"ridge {result.ridge:g}"
         )
-        if found.model == "attention":
-            name += f", cosine {found.cosine:g}, sharpness {found.sharpness:g}"
+        if result.model == "attention":
+            name += f", cosine {result.cosine:g}, sharpness {result.sharpness:g}"
         labels = {"setting": shard["setting"], "name": name, "dim": shard["dim"]}
-        return paired(labels, {name: getattr(found, name) for name in QUANTITIES}, drawn)
+        return paired(labels, {name: getattr(result, name) for name in QUANTITIES}, drawn)
 
     def with_errors(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         return finite(curves, curves["dim"])
@@ -108,18 +108,18 @@ class TheoryCheck(Experiment):
         """How many comparisons pass, how the differences are spread, and whether they lean."""
         both, draws = extrapolated(config, curves), config["replicates"][1]
         within = {name: int((both[name].abs() < BEYOND).sum()) for name in ("z_large", "z_limit")}
-        said = [
+        sentences = [
             f"at d = {config['dims'][1]}: {within['z_large']} of {len(both)} within 3 combined "
             f"errors; extrapolated to the limit from two sizes, {within['z_limit']}."
         ]
         for quantity in QUANTITIES:
             z = -where(both, quantity=quantity)["z_large"]  # what was measured, above
             chance = np.sqrt((draws - 1) / max(draws - 3, 1) / len(z))
-            said.append(
+            sentences.append(
                 f"{quantity}: root mean square {np.sqrt((z**2).mean()):.2f} combined errors, mean "
                 f"{z.mean():+.2f} (independent settings would give 0 +- {chance:.2f})."
             )
-        return said
+        return sentences
 
 
 def extrapolated(config: Config, curves: pd.DataFrame) -> pd.DataFrame:

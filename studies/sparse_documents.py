@@ -39,8 +39,8 @@ class Documents(PlannedBags):
 
     def source(self, shard: Shard) -> BagSource:
         """Bags of a shard's article."""
-        asked = ("article", "length", "signals", "background", "per_article", "model")
-        return document_bags(**{name: shard[name] for name in asked})
+        names = ("article", "length", "signals", "background", "per_article", "model")
+        return document_bags(**{name: shard[name] for name in names})
 
 
 EXPERIMENT = Documents()

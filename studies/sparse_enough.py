@@ -52,7 +52,7 @@ class InstancesEnough(Experiment):
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Fit five times, predict and draw with one sampler."""
         bags = _bags(shard, np.random.default_rng(seed))
-        found = instances(
+        budget = instances(
             bags,
             AttentionPooling(),
             shard["n"],
@@ -61,9 +61,9 @@ class InstancesEnough(Experiment):
             draws=shard["draws"],
             seed=int(seed.generate_state(1)[0]),
         )
-        (smallest,) = found.enough.values()
+        (smallest,) = budget.enough.values()
         same = {"set": shard["set"], "fit": shard["fit"] + 1}
-        return found.to_frame().assign(**same, enough=smallest)
+        return budget.to_frame().assign(**same, enough=smallest)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         axes: dict[str, Any] = {"x": "instances read of a bag", "y_scale": "linear"}
@@ -92,7 +92,7 @@ class InstancesEnough(Experiment):
             for (name, what), rows in groups(curves, "set", "quantity")
             if what in SHOWN
         ]
-        return [*compared, *(_answer(config, *found) for found in groups(curves, "set"))]
+        return [*compared, *(_answer(config, *part) for part in groups(curves, "set"))]
 
 
 def _bags(shard: Shard, rng: np.random.Generator) -> Bags:
@@ -104,15 +104,15 @@ def _bags(shard: Shard, rng: np.random.Generator) -> Bags:
 
 
 def _answer(config: Config, name: str, rows: pd.DataFrame) -> str:
-    found = []
+    values = []
     for sampler, part in groups(rows, "sampler"):
         sizes = part.drop_duplicates("fit")["enough"]
         known = sizes.dropna().astype(int)
         some = f"{known.min()} to {known.max()}" if known.nunique() > 1 else f"{known.max()}"
-        found.append(f"{some if len(known) == len(sizes) else 'no n'} ({sampler})")
+        values.append(f"{some if len(known) == len(sizes) else 'no n'} ({sampler})")
     return (
         f"{name}: for a change of at most {config['change']:g} of the decisions, "
-        f"{', '.join(found)} instances are enough."
+        f"{', '.join(values)} instances are enough."
     )
 
 

@@ -19,12 +19,12 @@ PADDED = 200
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--prompt", type=int, default=500, help="Tokens of the prompt.")
-    asked.add_argument("--tokens", type=int, default=200, help="Tokens of dense text to follow.")
-    asked.add_argument("--free", type=int, default=24, help="Tokens to generate on few keys.")
-    asked.add_argument("--kl", type=float, default=0.001, help="Nats that a token may lose.")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompt", type=int, default=500, help="Tokens of the prompt.")
+    parser.add_argument("--tokens", type=int, default=200, help="Tokens of dense text to follow.")
+    parser.add_argument("--free", type=int, default=24, help="Tokens to generate on few keys.")
+    parser.add_argument("--kl", type=float, default=0.001, help="Nats that a token may lose.")
+    given = parser.parse_args()
     loaded = load("smollm2")
     plan = make_plan(loaded, ids(loaded, "Anarchism", given.prompt), kl=given.kl)
     print(plan)
@@ -73,7 +73,7 @@ def batch(model, plan, prompt, tokens):
     mask = torch.arange(prompt.shape[1]) >= torch.tensor([[7 * row] for row in range(3)])
     together = generate(model, padded, tokens, plan, mask=mask.long())
     alone = [generate(model, cut[None], tokens, plan)[0, len(cut) :] for cut in cuts]
-    own = [torch.equal(together[row, prompt.shape[1] :], one) for row, one in enumerate(alone)]
+    own = [torch.equal(together[row, prompt.shape[1] :], entry) for row, entry in enumerate(alone)]
     return all(own)
 
 

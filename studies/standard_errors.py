@@ -51,7 +51,7 @@ for dim, scale in CASES:
     for statistic, samples in sweep(head, tokens, both, SIZES, TOTAL, seed, sets=1).items():
         truth = samples_curve(samples).value[AT]
         for draws in (20, 100):
-            plain, found = (summary(samples, draws, control, truth) for control in (False, True))
+            plain, actual = (summary(samples, draws, control, truth) for control in (False, True))
             rows.append(
                 {
                     "d": dim,
@@ -59,9 +59,9 @@ for dim, scale in CASES:
                     "statistic": statistic,
                     "n": int(SIZES[AT]),
                     "draws": draws,
-                    "variance left": found["variance"] / plain["variance"],
-                    **found,
-                    **{f"plain {name}": one for name, one in plain.items()},
+                    "variance left": actual["variance"] / plain["variance"],
+                    **actual,
+                    **{f"plain {name}": entry for name, entry in plain.items()},
                 }
             )
 write_tables({"scatter-over-stated": pd.DataFrame(rows)})

@@ -31,7 +31,9 @@ def _head_horizons(*values: str | int) -> Array:
     config: Config = dict(zip(READ, values, strict=True))
     task, model = retrieval_task(config), load_once(config["model"])
     some = task.queries[np.linspace(0, len(task.queries) - 1, RANKED).round().astype(int)]
-    return np.asarray(np.mean([capture(model, task.ids[one]).horizons() for one in some], axis=0))
+    return np.asarray(
+        np.mean([capture(model, task.ids[entry]).horizons() for entry in some], axis=0)
+    )
 
 
 def tertiles(values: Array) -> np.ndarray:
@@ -42,12 +44,12 @@ def tertiles(values: Array) -> np.ndarray:
 def own_errors(found: Capture, n: list[int]) -> Array:
     """Squared error of every head's output over its squared size, (layers, heads, n), exact."""
     law = np.full((len(found.layers), found.heads, len(n)), np.nan)
-    several = [k for k, one in enumerate(n) if one > 1]
+    several = [k for k, entry in enumerate(n) if entry > 1]
     queries = torch.arange(len(found))
     for layer, head in np.ndindex(law.shape[:2]):
-        one = found[layer, head]
-        scores = one.scores(queries)
-        size = float((torch.softmax(scores, -1) @ one.v).square().sum(1).mean())
-        errors = population_law(scores, one.v, [n[k] for k in several]).mse.mean(0)
+        actual = found[layer, head]
+        scores = actual.scores(queries)
+        size = float((torch.softmax(scores, -1) @ actual.v).square().sum(1).mean())
+        errors = population_law(scores, actual.v, [n[k] for k in several]).mse.mean(0)
         law[layer, head, several] = errors / size
     return law

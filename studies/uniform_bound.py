@@ -47,21 +47,21 @@ if __name__ == "__main__":
     rows = []
     for name, tokens in CASES.items():
         for radius in RADII:
-            told = al.uniform_bound(head, tokens, radius, [N])
-            mean, stderr, largest = measured_supremum(head, tokens, radius, told.worst)
+            law = al.uniform_bound(head, tokens, radius, [N])
+            mean, stderr, largest = measured_supremum(head, tokens, radius, law.worst)
             rows.append(
                 {
                     "tokens": name,
                     "radius": radius,
                     "n": N,
                     "draws": DRAWS,
-                    "constant": told.constant,
+                    "constant": law.constant,
                     "measured": mean,
                     "stderr": stderr,
                     "largest": largest,
-                    "bound": told.bound[0],
-                    "trivial": bool(told.trivial[0]),
+                    "bound": law.bound[0],
+                    "trivial": bool(law.trivial[0]),
                 }
             )
-    found = pd.DataFrame(rows)
-    write_tables({"bound-and-supremum": found})
+    table = pd.DataFrame(rows)
+    write_tables({"bound-and-supremum": table})

@@ -88,7 +88,7 @@ def formulas(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.arguments):
         positional = zip(reversed(node.args), reversed(node.defaults), strict=False)
         pairs = [*positional, *zip(node.kwonlyargs, node.kw_defaults, strict=True)]
-        left_out += [value for one, value in pairs if LIMITS.search(one.arg.upper())]
+        left_out += [value for entry, value in pairs if LIMITS.search(entry.arg.upper())]
     for child in ast.iter_child_nodes(node):
         shown = isinstance(child, ast.FunctionDef) and child.name in LEFT_OUT
         option = isinstance(child, ast.keyword) and child.arg in OPTIONS
@@ -132,14 +132,14 @@ def mutations(module: str, text: str) -> list[Mutation]:
     begins = [0]
     for line in text.encode().splitlines(keepends=True):
         begins.append(begins[-1] + len(line))
-    data, found = text.encode(), []
+    data, actual = text.encode(), []
     for node in (part for part in formulas(ast.parse(text)) if isinstance(part, ast.expr)):
         first = begins[node.lineno - 1] + node.col_offset
         last = begins[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
         start, end = len(data[:first].decode()), len(data[:last].decode())
         place = module, node.lineno, start, end, text[start:end]
-        found += [Mutation(*place, f"({after})") for after in changes(node)]
-    return found
+        actual += [Mutation(*place, f"({after})") for after in changes(node)]
+    return actual
 
 
 def tests_of(module: str) -> list[str]:
@@ -197,7 +197,7 @@ def sample(source: Path, packages: list[str], size: int, seed: int) -> list[Muta
     """Mutations drawn at random from all modules of some packages."""
     files = sorted(file for package in packages for file in (source / package).rglob("*.py"))
     named = [(str(file.relative_to(source)), file.read_text(encoding="utf-8")) for file in files]
-    every = [found for module, text in named for found in mutations(module, text)]
+    every = [mutation for module, text in named for mutation in mutations(module, text)]
     return random.Random(seed).sample(every, min(size, len(every)))
 
 
@@ -228,7 +228,7 @@ def main() -> None:
     survivors = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         copy = Copy(Path(place))
-        chosen = [replacement(copy.source, *one) for one in given.replace]
+        chosen = [replacement(copy.source, *entry) for entry in given.replace]
         chosen = chosen or sample(copy.source, given.packages, given.sample, given.seed)
         for number, mutation in enumerate(chosen, start=1):
             text = (copy.source / mutation.module).read_text(encoding="utf-8")

@@ -12,6 +12,6 @@ def contents(folder):
 
 def messages_of(run, *arguments, **options):
     """What a run reported beside its progress."""
-    said = []
-    run(*arguments, progress=lambda status: said.append(status.message), **options)
-    return [message for message in said if message]
+    lines = []
+    run(*arguments, progress=lambda status: lines.append(status.message), **options)
+    return [message for message in lines if message]

@@ -55,26 +55,34 @@ def check_marks(result: Result) -> None:
 
 def check_own_marks(panel: Panel, series: Series) -> None:
     """Hold the rings of a series to the predictions, their bands and the bars drawn with it."""
-    x, y, bar = (np.asarray(one, dtype=float) for one in (series.x, series.y, series.error))
-    lines = [np.stack([one.x, one.y]).astype(float) for one in panel.series if one.style == "line"]
+    x, y, bar = (np.asarray(entry, dtype=float) for entry in (series.x, series.y, series.error))
+    lines = [
+        np.stack([series.x, series.y]).astype(float)
+        for series in panel.series
+        if series.style == "line"
+    ]
     pieces = [line.reshape(2, -1, 3) for line in lines if is_pieces(line)]
     across = [piece for piece in pieces if (piece[0, :, 0] < piece[0, :, 1]).all()]
     upright = [piece for piece in pieces if (piece[0, :, 0] == piece[0, :, 1]).all()]
-    around = [one for one in panel.series if one.style == "band" and one.group == series.group]
-    bands = [one for one in around if np.array_equal(np.asarray(one.x, dtype=float), x)]
+    around = [
+        entry for entry in panel.series if entry.style == "band" and entry.group == series.group
+    ]
+    bands = [entry for entry in around if np.array_equal(np.asarray(entry.x, dtype=float), x)]
     if across:
         places = np.concatenate([piece[0, :, :2].mean(axis=1) for piece in across])
-        told = np.concatenate([piece[1, :, 0] for piece in across])
+        predicted = np.concatenate([piece[1, :, 0] for piece in across])
         own = sum((np.ptp(piece[1, :, :2], axis=1) / 2 for piece in upright), start=np.zeros(1))
     elif bands:
-        ((places, told, top),) = np.asarray([[one.x, one.y, one.upper] for one in bands], float)
-        own = top - told
+        ((places, predicted, top),) = np.asarray(
+            [[band.x, band.y, band.upper] for band in bands], float
+        )
+        own = top - predicted
     else:  # nothing is predicted
         assert not any(series.beyond)
         return
     here = np.isclose(x[:, None], places, rtol=1e-9)
     assert (here.sum(axis=1) == 1).all()
-    z = (told[here.argmax(axis=1)] - y) / np.hypot(bar, own)
+    z = (predicted[here.argmax(axis=1)] - y) / np.hypot(bar, own)
     assert np.asarray(series.beyond).tolist() == (np.abs(z) > BEYOND).tolist()
 
 

@@ -72,8 +72,8 @@ def of_experiment(name: str, needs: str = "", **settings: object) -> Callable[[]
             pytest.importorskip(package)
         if needs == REAL and BUNDLED["minilm"].path is None:
             pytest.skip("the weights of minilm are not installed")
-        found = run(target(name), settings, seed=1)
-        return found.experiment.compared(found.config, found.with_errors)
+        result = run(target(name), settings, seed=1)
+        return result.experiment.compared(result.config, result.with_errors)
 
     return rows
 
@@ -97,13 +97,13 @@ def nearly_linear() -> tuple[Any, Any]:
 def of_output() -> pd.DataFrame:
     model, ids = nearly_linear()
     samplers = {f"{c}": al.Threshold(float(c)) for c in (12, 24)} | {"+": al.Keep(al.TopK(4), 12)}
-    told = al.models.output_errors(model, ids, samplers, probes=16)
+    predicted = al.models.output_errors(model, ids, samplers, probes=16)
     rows = []
     for name, sampler in samplers.items():
         trial = al.models.evaluate(model, ids, sampler, repeats=16, seed=3)
-        own = np.hypot(told[name].stderr, third_order(told[name].value, KL_LIMIT))
+        own = np.hypot(predicted[name].stderr, third_order(predicted[name].value, KL_LIMIT))
         drawn = {"measured": trial.kl, "stderr": trial.stderr["kl"]}
-        rows.append({"predicted": told[name].value, OWN: own} | drawn)
+        rows.append({"predicted": predicted[name].value, OWN: own} | drawn)
     return pd.DataFrame(rows)
 
 
@@ -111,11 +111,11 @@ def of_eviction() -> pd.DataFrame:
     """Keys dropped for good after two thirds of a text."""
     model, ids = nearly_linear()
     rules = {f"{keep}": al.models.Evict(keep, 8, recent=4) for keep in (0.9, 0.8, 0.7)}
-    told = al.models.output_errors(model, ids, rules, prompt=40, probes=24, check=False)
+    predicted = al.models.output_errors(model, ids, rules, prompt=40, probes=24, check=False)
     how = {"prompt": 40, "repeats": 24, "seed": 3}
     cut = {name: al.models.evaluate(model, ids, rule, **how) for name, rule in rules.items()}
     rows = []
-    for name, guess in told.items():
+    for name, guess in predicted.items():
         own = np.hypot(guess.stderr, guess.numerical_error)
         drawn = {"measured": cut[name].kl, "stderr": cut[name].stderr["kl"]}
         rows.append({"predicted": guess.kl, OWN: own} | drawn)

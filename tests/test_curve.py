@@ -39,11 +39,11 @@ def test_frame_and_text():
 
 
 def test_a_curve_and_its_diagnostics_cannot_be_changed():
-    found = curve()
+    result = curve()
     with pytest.raises(FrozenInstanceError):
-        found.diagnostics.horizon = 2.0
+        result.diagnostics.horizon = 2.0
     with pytest.raises(FrozenInstanceError):
-        found.diagnostics = None
+        result.diagnostics = None
 
 
 @pytest.mark.parametrize(("replicates", "sigma"), [(20, 0.1), (50, 1.0)])
@@ -55,9 +55,9 @@ def test_intervals_hold_the_truth_of_skewed_draws(replicates, sigma):
     around = draws - draws.mean(axis=1, keepdims=True)
     skewness = (around**3).mean(axis=1) / draws.std(axis=1) ** 3
     n = np.arange(2, 2002)
-    found = al.Curve("mean", n, draws.mean(axis=1), stderr, "monte carlo", replicates=replicates)
-    low, high = replace(found, diagnostics=Diagnostics(skewness=skewness)).interval()
+    result = al.Curve("mean", n, draws.mean(axis=1), stderr, "monte carlo", replicates=replicates)
+    low, high = replace(result, diagnostics=Diagnostics(skewness=skewness)).interval()
     assert 0.925 < ((low <= truth) & (truth <= high)).mean() < 0.97
-    plain_low, plain_high = found.interval()
-    np.testing.assert_allclose(plain_high - found.value, found.value - plain_low)
-    assert (high - found.value).mean() > (found.value - low).mean()
+    plain_low, plain_high = result.interval()
+    np.testing.assert_allclose(plain_high - result.value, result.value - plain_low)
+    assert (high - result.value).mean() > (result.value - low).mean()

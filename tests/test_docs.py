@@ -34,10 +34,14 @@ def test_a_public_name_says_what_it_is_and_what_it_takes(name):
     text = inspect.getdoc(thing)
     assert text, f"{name} has no docstring"
     if inspect.isfunction(thing):
-        said = set(re.findall(r"\w+", text)) | SHARED
+        words = set(re.findall(r"\w+", text)) | SHARED
         taken = inspect.signature(thing).parameters.values()
-        named = [one.name for one in taken if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)]
-        silent = [name for name in named if name not in said]
+        named = [
+            entry.name
+            for entry in taken
+            if entry.kind not in (entry.VAR_POSITIONAL, entry.VAR_KEYWORD)
+        ]
+        silent = [name for name in named if name not in words]
         assert not silent, f"{name} does not say what {', '.join(silent)} is"
 
 

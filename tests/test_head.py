@@ -24,8 +24,10 @@ def test_batches_of_queries_keep_their_shape():
     keys = np.random.default_rng(0).standard_normal((6, 2))
     queries = np.random.default_rng(1).standard_normal((3, 4, 2))
     assert head(queries, keys).shape == (3, 4, 2)
-    one, among = head(queries[1, 2], keys), head(queries, keys)[1, 2]
-    np.testing.assert_allclose(one, among, rtol=1e-14)  # products of other shapes: other last bits
+    actual, among = head(queries[1, 2], keys), head(queries, keys)[1, 2]
+    np.testing.assert_allclose(
+        actual, among, rtol=1e-14
+    )  # products of other shapes: other last bits
 
 
 @given(st.floats(-1e50, 1e50))

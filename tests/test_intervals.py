@@ -24,7 +24,7 @@ def held(low, high, truth):
 @pytest.mark.parametrize("skew", [-1.5, -0.2, 0.0, 1e-8, 0.4, 2.0])
 def test_the_cubic_and_its_inverse(skew):
     distances = np.linspace(-3, 3, 13)
-    there = [float(studentized(one, np.array(skew))) for one in distances]
+    there = [float(studentized(distance, np.array(skew))) for distance in distances]
     np.testing.assert_allclose(normal_score(np.array(there), np.array(skew)), distances, atol=1e-7)
     mirrored = normal_score(-distances, -np.full(13, skew))
     np.testing.assert_allclose(mirrored, -normal_score(distances, np.full(13, skew)))

@@ -31,11 +31,11 @@ def tree(path: Path) -> ast.Module:
 
 def private_names(source: ast.Module) -> set[str]:
     """Private names of the package that a test imports, or reaches for in a module."""
-    found = set()
+    result = set()
     modules = {"attnlimit"}
     for node in ast.walk(source):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attnlimit"):
-            found |= {alias.name for alias in node.names if is_private(alias.name)}
+            result |= {alias.name for alias in node.names if is_private(alias.name)}
             modules |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Import):
             named = [alias for alias in node.names if alias.name.startswith("attnlimit")]
@@ -43,16 +43,16 @@ def private_names(source: ast.Module) -> set[str]:
     for node in ast.walk(source):
         reached = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
         if reached and node.value.id in modules and is_private(node.attr):
-            found.add(f"{node.value.id}.{node.attr}")
-        said = node.value if isinstance(node, ast.Constant) else None
-        if isinstance(said, str) and re.fullmatch(r"attnlimit(\.\w+)*\._[a-z]\w*", said):
-            found.add(said)
-    return found
+            result.add(f"{node.value.id}.{node.attr}")
+        path = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(path, str) and re.fullmatch(r"attnlimit(\.\w+)*\._[a-z]\w*", path):
+            result.add(path)
+    return result
 
 
 def calls(source: ast.Module) -> set[str]:
-    found = [node.func for node in ast.walk(source) if isinstance(node, ast.Call)]
-    return {function.id for function in found if isinstance(function, ast.Name)}
+    results = [node.func for node in ast.walk(source) if isinstance(node, ast.Call)]
+    return {function.id for function in results if isinstance(function, ast.Name)}
 
 
 def is_private(name: str) -> bool:
@@ -81,8 +81,8 @@ def test_only_the_command_line_prints():
 
 
 def test_tests_use_what_is_public():
-    found = {path.name: private_names(tree(path)) for path in TESTS.rglob("*.py")}
-    assert {name: names for name, names in found.items() if names} == {}
+    results = {path.name: private_names(tree(path)) for path in TESTS.rglob("*.py")}
+    assert {name: names for name, names in results.items() if names} == {}
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,7 @@ def test_the_search_for_private_names_finds_them(source):
 def test_no_registry_is_named():
     kept = [ROOT / name for name in ("Makefile", "pyproject.toml", "constraints.txt", "README.md")]
     kept += [*PACKAGE.rglob("*.py"), *(ROOT / "docs").rglob("*.md")]
-    found = [path.name for path in kept if path.exists() and HOSTS.search(path.read_text("utf-8"))]
-    assert found == []
+    results = [
+        path.name for path in kept if path.exists() and HOSTS.search(path.read_text("utf-8"))
+    ]
+    assert results == []

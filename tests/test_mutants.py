@@ -18,25 +18,25 @@ def law(x: float, axis: int = 0) -> float:
 
 
 def test_mutations_are_formulas_that_can_be_run():
-    found = mutants.mutations("law.py", TEXT)
-    assert {ast.unparse(ast.parse(one.before)) for one in found} >= {
+    result = mutants.mutations("law.py", TEXT)
+    assert {ast.unparse(ast.parse(entry.before)) for entry in result} >= {
         "x < 1",
         "np.maximum(x, 2) ** 2 / 2 - np.sum(x, axis=1)",
         "np.maximum(x, 2)",
         "2",
     }
-    assert not any("BLOCK" in one.before or one.before == "axis" for one in found)
-    assert not any(one.line == 7 for one in found)  # the error's text
-    for one in found:
-        ast.parse(one.applied(TEXT))
-        assert one.applied(TEXT) != TEXT
-    assert len({one.key(TEXT) for one in found}) == len(found)
-    assert found[0].key(TEXT) != found[0].key(TEXT + "\n")
+    assert not any("BLOCK" in entry.before or entry.before == "axis" for entry in result)
+    assert not any(entry.line == 7 for entry in result)  # the error's text
+    for entry in result:
+        ast.parse(entry.applied(TEXT))
+        assert entry.applied(TEXT) != TEXT
+    assert len({entry.key(TEXT) for entry in result}) == len(result)
+    assert result[0].key(TEXT) != result[0].key(TEXT + "\n")
 
 
 def test_letters_of_two_bytes_do_not_shift_the_places():
-    (one, *_) = mutants.mutations("law.py", 'x = "α", a + b\n')
-    assert one.applied('x = "α", a + b\n') == 'x = "α", (a - b)\n'
+    (result, *_) = mutants.mutations("law.py", 'x = "α", a + b\n')
+    assert result.applied('x = "α", a + b\n') == 'x = "α", (a - b)\n'
 
 
 @pytest.mark.parametrize("package", mutants.PACKAGES)

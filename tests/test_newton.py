@@ -22,17 +22,17 @@ def test_a_logistic_loss_with_a_ridge():
         curved = margins * (slope * (-1 - slope))[:, None]
         return gradient, curved.T @ margins / len(rows) + 1e-6 * np.eye(3)
 
-    found = descend(value, slopes, np.zeros(3), tolerance=1e-14, steps=100)
-    assert found.decrement <= 1e-14 * found.value
-    assert np.abs(slopes(found.x)[0]).max() < 1e-6
-    for nearby in found.x + 1e-3 * rng.standard_normal((20, 3)):
-        assert value(nearby) >= found.value
+    result = descend(value, slopes, np.zeros(3), tolerance=1e-14, steps=100)
+    assert result.decrement <= 1e-14 * result.value
+    assert np.abs(slopes(result.x)[0]).max() < 1e-6
+    for nearby in result.x + 1e-3 * rng.standard_normal((20, 3)):
+        assert value(nearby) >= result.value
 
 
 def test_a_square_takes_one_step_however_scaled():
     hessian = np.diag([1e-12, 1.0, 1e12])
     target = np.array([3.0, -2.0, 1.0])
-    found = descend(
+    result = descend(
         lambda x: float((x - target) @ hessian @ (x - target) / 2 + 1),
         lambda x: (hessian @ (x - target), hessian),
         np.zeros(3),
@@ -40,17 +40,17 @@ def test_a_square_takes_one_step_however_scaled():
         steps=5,
         longest=lambda x, move: 2.0,
     )
-    np.testing.assert_allclose(found.x, target, rtol=1e-9)
-    assert found.steps == 2
+    np.testing.assert_allclose(result.x, target, rtol=1e-9)
+    assert result.steps == 2
 
 
 def test_it_says_how_far_it_got_when_no_step_helps():
-    found = descend(
+    result = descend(
         lambda x: float(abs(x[0])),
         lambda x: (np.array([-1.0]), np.eye(1)),  # uphill
         np.array([1.0]),
         tolerance=0.0,
         steps=10,
     )
-    assert found.x[0] == 1.0
-    assert found.decrement == pytest.approx(1.0)
+    assert result.x[0] == 1.0
+    assert result.decrement == pytest.approx(1.0)

@@ -24,8 +24,8 @@ COMMAND = re.compile(r"^(?:\$ |    )(attnlimit [a-z][^\n]*)|`(attnlimit [a-z][^`
 def commands(page):
     """What a page says to type, without comments and what is left out."""
     text = page.read_text(encoding="utf-8")
-    found = [" ".join((shown or said).split()) for shown, said in COMMAND.findall(text)]
-    return [one.split(" ...")[0].rstrip(" .") for one in found]
+    results = [" ".join((shown or plain).split()) for shown, plain in COMMAND.findall(text)]
+    return [result.split(" ...")[0].rstrip(" .") for result in results]
 
 
 SAID = {command: page.relative_to(ROOT).as_posix() for page in PAGES for command in commands(page)}
@@ -58,27 +58,27 @@ CODE = [
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_modules_that_a_page_names_are_there(page):
     named = re.findall(r"`([a-z][\w/]*\.py)`", page.read_text(encoding="utf-8"))
-    assert [one for one in named if not any(path.endswith(f"/{one}") for path in CODE)] == []
+    assert [entry for entry in named if not any(path.endswith(f"/{entry}") for path in CODE)] == []
 
 
 def test_every_schema_is_on_the_page_of_file_formats():
     page = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
     code = [path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py")]
-    schemas = {one for text in code for one in re.findall(r'^SCHEMA = "(.*)"', text, re.M)}
+    schemas = {entry for text in code for entry in re.findall(r'^SCHEMA = "(.*)"', text, re.M)}
     assert len(schemas) > 3
-    assert [one for one in schemas if f"`{one}`" not in page] == []
+    assert [schema for schema in schemas if f"`{schema}`" not in page] == []
 
 
 def test_the_page_of_file_formats_names_every_field_of_a_plan():
     page = (ROOT / "docs/reference/files.md").read_text(encoding="utf-8")
     table = page.split("## A plan")[1]
-    said = {
+    shown = {
         name
         for row in re.findall(r"^\| (`[^|]*) \|", table, re.M)
         for name in re.findall(r"`(\w+)`", row)
     }
     saved = set(Plan.model_fields) | {"schema", "digest"}
-    assert said == saved
+    assert shown == saved
 
 
 THEORY = [page for page in sorted(ROOT.glob("docs/theory/*.md")) if page.name != "index.md"]

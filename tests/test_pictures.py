@@ -85,9 +85,9 @@ def test_a_user_s_axes_take_the_next_colour_and_the_label():
 
 
 def test_a_readout_draws_the_law_of_its_prediction():
-    found = sparse.readout(TASK, 2.0, cosine=0.8)
-    positive, negative = found.panel().series[:2]
+    readout = sparse.readout(TASK, 2.0, cosine=0.8)
+    positive, negative = readout.panel().series[:2]
     step = positive.x[1] - positive.x[0]
     assert sum(positive.y) * step == pytest.approx(TASK.prior, abs=2e-3)
     missed = sum(positive.y[positive.x < 0]) + sum(negative.y[negative.x > 0])
-    assert missed * step == pytest.approx(found.test_error, abs=5e-3)
+    assert missed * step == pytest.approx(readout.test_error, abs=5e-3)

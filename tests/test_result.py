@@ -30,18 +30,22 @@ def test_a_notebook_shows_the_same_table():
 
 
 def test_every_public_result_shows_itself_in_a_notebook():
-    public = [getattr(one, name) for one in (al, al.models, al.sparse) for name in one.__all__]
-    tables = [one for one in public if inspect.isclass(one) and hasattr(one, "to_frame")]
+    public = [
+        getattr(entry, name) for entry in (al, al.models, al.sparse) for name in entry.__all__
+    ]
+    tables = [entry for entry in public if inspect.isclass(entry) and hasattr(entry, "to_frame")]
     assert len(tables) > 20
-    assert [one for one in tables if not issubclass(one, Result)] == []
+    assert [table for table in tables if not issubclass(table, Result)] == []
 
 
 def test_fluctuations_have_a_row_for_each_query():
-    found = al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), np.ones((3, 2)))
-    assert found.to_frame()["variance"].tolist() == [np.trace(one) for one in found.covariance]
-    one = al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), np.ones(2))
-    assert len(one.to_frame()) == 1
-    assert one._repr_html_().count("<tr") == 2
+    fluctuation = al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), np.ones((3, 2)))
+    assert fluctuation.to_frame()["variance"].tolist() == [
+        np.trace(entry) for entry in fluctuation.covariance
+    ]
+    result = al.fluctuation(al.Head(np.eye(2)), al.Gaussian(dim=2), np.ones(2))
+    assert len(result.to_frame()) == 1
+    assert result._repr_html_().count("<tr") == 2
 
 
 def test_what_numpy_and_pandas_hold_becomes_json():
@@ -55,9 +59,9 @@ def test_what_numpy_and_pandas_hold_becomes_json():
         "path": np.float32(np.inf),
         "pair": (np.int8(3), "text"),
     }
-    found = plain(content)
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert found == {
+    result = plain(content)
+    assert json.loads(json.dumps(result, allow_nan=False)) == result
+    assert result == {
         "1": [1, 2],
         "table": [{"n": 1, "error": 0.5}, {"n": 2, "error": None}],
         "column": [1, 2],

@@ -23,32 +23,32 @@ ASKED_FOR = {"reproduce/experiment.py": ["exec", "compile"]}
 
 def findings(source: str) -> list[str]:
     """What in a module could unpickle, evaluate, or hand a string to a shell."""
-    found = []
+    rows = []
     for node in ast.walk(ast.parse(source)):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
-        found += [f"import {name}" for name in names if name.split(".")[0] in MODULES]
+        rows += [f"import {name}" for name in names if name.split(".")[0] in MODULES]
         if not isinstance(node, ast.Call):
             continue
         options = {word.arg: word.value for word in node.keywords}
         called = ast.unparse(node.func)
         last = called.rpartition(".")[2]
         if called in CALLS or last in METHODS:
-            found.append(called)
+            rows.append(called)
         if _is(options.get("shell"), True) or _is(options.get("allow_pickle"), True):
-            found.append(f"{called} with shell or allow_pickle")
+            rows.append(f"{called} with shell or allow_pickle")
         if called == "torch.load" and not _is(options.get("weights_only"), True):
-            found.append("torch.load without weights_only")
+            rows.append("torch.load without weights_only")
         if called in ("np.load", "numpy.load") and not _is(options.get("allow_pickle"), False):
-            found.append("np.load without allow_pickle=False")
+            rows.append("np.load without allow_pickle=False")
         if "trust_remote_code" in options and not _is(options["trust_remote_code"], False):
-            found.append(f"{called} with trust_remote_code")
+            rows.append(f"{called} with trust_remote_code")
         if last == "from_pretrained" and not ({None, "trust_remote_code"} & set(options)):
-            found.append(f"{called} without trust_remote_code=False")
-    return found
+            rows.append(f"{called} without trust_remote_code=False")
+    return rows
 
 
 def _is(node: ast.expr | None, value: object) -> bool:
@@ -57,12 +57,12 @@ def _is(node: ast.expr | None, value: object) -> bool:
 
 def test_nothing_unpickles_evaluates_or_calls_a_shell():
     root = Path(attnlimit.__file__).parent
-    found = {
+    results = {
         path.relative_to(root).as_posix(): findings(path.read_text(encoding="utf-8"))
         for path in SOURCES
     }
-    assert len(found) > 50
-    assert {name: what for name, what in found.items() if what} == ASKED_FOR
+    assert len(results) > 50
+    assert {name: what for name, what in results.items() if what} == ASKED_FOR
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,8 @@ class FigureSpec:
         A whole number is one of `NAMED` colours, in order of appearance; a real one a position
         between 0 and 1 on a scale: of numbers where there are more groups, or of all.
         """
-        series = [one for panel in self.panels for one in panel.series]
-        groups = [g for g in dict.fromkeys(one.group for one in series) if g != REFERENCE]
+        series = [line for panel in self.panels for line in panel.series]
+        groups = [g for g in dict.fromkeys(line.group for line in series) if g != REFERENCE]
         named = groups if len(groups) <= NAMED else [g for g in groups if not isinstance(g, Real)]
         named = named if len(named) <= NAMED else []
         scaled = [group for group in groups if group not in named]
@@ -88,9 +88,9 @@ class FigureSpec:
     @property
     def below(self) -> str:
         """The caption, with explanations of error bars and rings where there are any."""
-        series = [one for panel in self.panels for one in panel.series]
-        bars = any(one.error is not None or one.x_error is not None for one in series)
-        rings = any(one.beyond is not None and any(one.beyond) for one in series)
+        series = [line for panel in self.panels for line in panel.series]
+        bars = any(line.error is not None or line.x_error is not None for line in series)
+        rings = any(line.beyond is not None and any(line.beyond) for line in series)
         if not bars:
             return self.caption
         return "; ".join(filter(None, [self.caption.rstrip("."), BARS, RINGS if rings else ""]))

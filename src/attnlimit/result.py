@@ -80,8 +80,8 @@ class Pictured(ABC):
         series = list(panel.series)
         if label is not None:
             labels = [label, *[None] * (len(series) - 1)]
-            series = [replace(one, label=text) for one, text in zip(series, labels, strict=True)]
-        series += [one for other in others for one in other.panel().series]
+            series = [replace(line, label=text) for line, text in zip(series, labels, strict=True)]
+        series += [line for other in others for line in other.panel().series]
         # By name: report imports this module.
         figures = import_module("attnlimit.report.figures")
         axes: Axes = figures.plot(replace(panel, series=series), ax, color)

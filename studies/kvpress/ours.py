@@ -50,14 +50,14 @@ SAME = {  # rules that kvpress has too, by its names
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("folder", type=Path)
-    asked.add_argument("--prompt", type=int, default=1000, help="Tokens before the cut.")
-    asked.add_argument("--after", type=int, default=200, help="Tokens after it.")
-    asked.add_argument("--planned", type=int, default=500, help="Tokens that plans are made on.")
-    asked.add_argument("--draws", type=int, default=4, help="Draws of weighted eviction.")
-    asked.add_argument("--probes", type=int, default=3, help="Probes of the plans.")
-    given = asked.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--prompt", type=int, default=1000, help="Tokens before the cut.")
+    parser.add_argument("--after", type=int, default=200, help="Tokens after it.")
+    parser.add_argument("--planned", type=int, default=500, help="Tokens that plans are made on.")
+    parser.add_argument("--draws", type=int, default=4, help="Draws of weighted eviction.")
+    parser.add_argument("--probes", type=int, default=3, help="Probes of the plans.")
+    given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     loaded = load("smollm2", device="cpu")
     ids = {text: tokens(loaded, text, given.prompt + given.after) for text in TEXTS}
@@ -80,11 +80,13 @@ def trials(loaded, texts, given):
         rules = {(name, keep): rule(keep) for keep in KEPT for name, rule in (ours | SAME).items()}
         named = {f"{name}|{keep}": rule for (name, keep), rule in rules.items()}
         how = {"prompt": given.prompt, "repeats": given.draws}
-        found = {name: evaluate(loaded, ids, rule, **how) for name, rule in named.items()}
-        for (name, keep), one in zip(rules, found.values(), strict=True):
-            result = {"kl": one.kl, "stderr": one.stderr["kl"], "perplexity": one.perplexity}
+        results = {name: evaluate(loaded, ids, rule, **how) for name, rule in named.items()}
+        for (name, keep), entry in zip(rules, results.values(), strict=True):
+            result = {"kl": entry.kl, "stderr": entry.stderr["kl"], "perplexity": entry.perplexity}
             rows.append({"text": text, "method": name, "keep": keep, **result})
-        rows.append({"text": text, "method": "full", "keep": 1, "perplexity": one.dense_perplexity})
+        rows.append(
+            {"text": text, "method": "full", "keep": 1, "perplexity": entry.dense_perplexity}
+        )
         prompt, rest = torch.tensor([ids]).split([given.prompt, len(ids) - given.prompt], dim=1)
         same = {place: rule for place, rule in rules.items() if place[0] in SAME}
         cache, masks = kept_by(loaded.model, prompt, same)

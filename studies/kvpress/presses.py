@@ -42,9 +42,9 @@ STEP = 40  # tokens read at a time where dropped keys are masked; fewer where no
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("folder", type=Path)
-    folder = asked.parse_args().folder
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     logging.disable_progress_bar()
     about = json.loads((folder / "texts.json").read_text())
     model = AutoModelForCausalLM.from_pretrained(about["model"], dtype=torch.float32).eval()
@@ -63,9 +63,9 @@ def main() -> None:
                 with torch.no_grad():
                     mask, logs = pressed(model, press, prompted, rest)
                 kept[f"{text}|{name}|{keep}"] = mask
-                found = {"kept": float(mask.mean()), **distances(full, logs, rest[0])}
-                rows.append({"text": text, "method": name, "keep": keep, **found})
-                print(f"{text} {keep:g} {name}: {found}", flush=True)
+                results = {"kept": float(mask.mean()), **distances(full, logs, rest[0])}
+                rows.append({"text": text, "method": name, "keep": keep, **results})
+                print(f"{text} {keep:g} {name}: {results}", flush=True)
         (folder / "presses.json").write_text(json.dumps(rows, indent=1))
     np.savez_compressed(folder / "presses-kept.npz", **kept)
 
@@ -133,9 +133,9 @@ def pressed(model, press, prompted, rest):
     score = scorer.score
 
     def recorded(module, *arguments):
-        found = score(module, *arguments)
-        scores[module.layer_idx] = found[0].clone()
-        return found
+        result = score(module, *arguments)
+        scores[module.layer_idx] = result[0].clone()
+        return result
 
     scorer.score = recorded
     cache, size = prompted.cut(press), prompted.length

@@ -18,18 +18,18 @@ OURS = ("weighted", "weighted, sized by output")
 
 
 def main() -> None:
-    asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("folder", type=Path)
-    folder = asked.parse_args().folder
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
     ours = pd.DataFrame(json.loads((folder / "ours.json").read_text()))
     theirs = pd.DataFrame(json.loads((folder / "presses.json").read_text()))
     presses = pd.concat([ours[ours["method"].isin(OURS)], theirs])
     seconds = time() - (folder / "texts.json").stat().st_mtime  # what ours.py writes first
-    found = {
+    results = {
         "presses-compared": presses,
         "perplexity-after-a-cut": same_rules(folder, ours, theirs),
     }
-    write_tables(found, command="make kvpress", seconds=seconds)
+    write_tables(results, command="make kvpress", seconds=seconds)
 
 
 def same_rules(folder, ours, theirs):

@@ -30,11 +30,11 @@ def test_csv_parquet_and_folders_hold_the_same_bags(tmp_path):
         np.save(nested / ("positive" if y > 0 else "negative") / f"{i}.npy", bag)
     pd.DataFrame({"bag": range(12), "label": bags.labels}).to_csv(flat / "labels.csv", index=False)
     for path in ("bags.csv", "bags.parquet", "flat", "nested"):
-        found = read_bags(tmp_path / path)
-        assert len(found) == 12
-        total = sum(bag.sum() for bag in found.instances)
+        result = read_bags(tmp_path / path)
+        assert len(result) == 12
+        total = sum(bag.sum() for bag in result.instances)
         assert total == pytest.approx(sum(bag.sum() for bag in bags.instances))
-        assert sorted(found.signs) == sorted(bags.signs)
+        assert sorted(result.signs) == sorted(bags.signs)
 
 
 @pytest.mark.parametrize(

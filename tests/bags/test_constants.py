@@ -33,7 +33,7 @@ def curves():
     """arcsin sqrt of the errors of several training sets, by kind, pooling and size."""
     from sklearn.base import clone
 
-    found = {}
+    results = {}
     for kind in ("laplace", "uniform", "lengths"):
         rng = np.random.default_rng(0)
         test, truth = draw(kind, 2000, rng)
@@ -44,8 +44,8 @@ def curves():
                     bags, labels = draw(kind, n, rng)
                     fitted = clone(poolings(None)[name]).fit(bags, labels)
                     errors.append(np.mean(fitted.predict(test) != truth))
-                found[kind, name, n] = np.arcsin(np.sqrt(errors))
-    return found
+                results[kind, name, n] = np.arcsin(np.sqrt(errors))
+    return results
 
 
 @pytest.mark.slow
@@ -67,8 +67,8 @@ def test_curves_leave_the_law_no_faster_than_the_constant_says(curves):
             return law.angle(*np.exp(logs), np.array(SIZES)) - seen
 
         fitted = least_squares(off, np.log([3.0, 8.0]))
-        told = law.angle(*np.exp(fitted.x), float(LAST))
-        gaps.append((curves[kind, name, n].mean() - told) / np.log(LAST / SIZES[-1]))
+        predicted = law.angle(*np.exp(fitted.x), float(LAST))
+        gaps.append((curves[kind, name, n].mean() - predicted) / np.log(LAST / SIZES[-1]))
     assert 0.1 < np.sqrt(np.mean(np.square(gaps))) / forecast.SHAPE_NOISE < 1
 
 
@@ -84,8 +84,8 @@ def test_repeated_estimates_scatter_as_the_constants_say(task, bags, dim):
     logs = []
     for seed in range(24):
         X, y = task.sample(bags, dim, seed)
-        found = estimate(make_bags(list(X), y))
-        logs.append((np.log(found.task.strength / task.strength), np.log(found.dim / dim)))
+        result = estimate(make_bags(list(X), y))
+        logs.append((np.log(result.task.strength / task.strength), np.log(result.dim / dim)))
     strength, spread = np.sqrt(np.mean(np.square(logs), axis=0))
     assert 0.4 < strength * np.sqrt(bags) / forecast.ESTIMATE_SPREAD < 1.5
     assert spread <= forecast.ESTIMATE_DIM_SPREAD
@@ -108,7 +108,7 @@ def test_before_a_pilot_the_constants_are_all_that_is_believed():
     shares = [weight[prior.floor[learned] == floor].sum() for floor in forecast.FLOORS]
     assert sum(shares) == pytest.approx(1.0)
     assert min(shares) > 0.1
-    told = forecast.Prior(5.0, 20.0, 0.05)
-    believed = forecast.forecast([law], sizes, np.array([0.3]), prior=told, **nothing)
+    estimated = forecast.Prior(5.0, 20.0, 0.05)
+    believed = forecast.forecast([law], sizes, np.array([0.3]), prior=estimated, **nothing)
     near = (abs(np.log(believed.dim / 20)) < 0.35) & (abs(believed.strength - 5) < 1)
     assert believed.weight[near].sum() == pytest.approx(forecast.ESTIMATE_PROBABILITY, abs=0.05)

@@ -9,20 +9,20 @@ from drawn_bags import drawn
 
 def test_estimate_recovers_the_task():
     task = SparseTask(12, 1, 4.5, 0.4)
-    found = estimate(drawn(task, 500, 30, seed=1))
-    assert found.task.length == 12
-    assert found.task.signals == 1
-    assert found.task.strength == pytest.approx(4.5, rel=0.06)
-    assert found.task.prior == pytest.approx(0.4, abs=0.06)
-    assert found.signal_fraction == pytest.approx(1 / 12, rel=0.15)
-    assert all(check.holds for check in found.checks), str(found)
-    assert abs(found.direction @ (found.whitening.T @ task.direction(30))) > 0.9
+    result = estimate(drawn(task, 500, 30, seed=1))
+    assert result.task.length == 12
+    assert result.task.signals == 1
+    assert result.task.strength == pytest.approx(4.5, rel=0.06)
+    assert result.task.prior == pytest.approx(0.4, abs=0.06)
+    assert result.signal_fraction == pytest.approx(1 / 12, rel=0.15)
+    assert all(check.holds for check in result.checks), str(result)
+    assert abs(result.direction @ (result.whitening.T @ task.direction(30))) > 0.9
 
 
 def test_whitening_by_few_instances_does_not_inflate_the_strength():
     task = SparseTask(10, 1, 5.3)
-    found = [estimate(drawn(task, 100, 55, seed=seed)).task.strength for seed in range(12)]
-    assert np.mean(found) == pytest.approx(5.3, rel=0.03)  # 5 % too strong if it were left
+    results = [estimate(drawn(task, 100, 55, seed=seed)).task.strength for seed in range(12)]
+    assert np.mean(results) == pytest.approx(5.3, rel=0.03)  # 5 % too strong if it were left
 
 
 def test_estimate_does_not_depend_on_the_coordinates():
@@ -34,9 +34,9 @@ def test_estimate_does_not_depend_on_the_coordinates():
     assert a.dim == b.dim == 10
     assert a.task.strength == pytest.approx(b.task.strength, rel=1e-6)
     assert a.signal_fraction == pytest.approx(b.signal_fraction, rel=1e-6)
-    for one, other in zip(a.checks, b.checks, strict=True):
-        if "kurtosis" not in one.assumption:  # averaged over axes, which the turn changes
-            assert one.measured == pytest.approx(other.measured, abs=1e-5)
+    for check, other in zip(a.checks, b.checks, strict=True):
+        if "kurtosis" not in check.assumption:  # averaged over axes, which the turn changes
+            assert check.measured == pytest.approx(other.measured, abs=1e-5)
 
 
 def test_broken_assumptions_are_named():
@@ -53,8 +53,8 @@ def test_broken_assumptions_are_named():
 
 
 def test_a_small_pilot_sees_fewer_directions():
-    found = estimate(drawn(SparseTask(2, 1, 2.0), 40, 50, seed=0))
-    assert 1 <= found.dim < 10
+    result = estimate(drawn(SparseTask(2, 1, 2.0), 40, 50, seed=0))
+    assert 1 <= result.dim < 10
 
 
 def test_a_pilot_that_is_too_small_is_refused():

@@ -21,7 +21,7 @@ def test_nine_intervals_of_ten_hold(model, strength):
     rng = np.random.default_rng(0)
     held = [
         low <= truth <= high
-        for low, _, high in (one.error(200) for one in pilots(law, strength, 20, 80, 60, rng))
+        for low, _, high in (pilot.error(200) for pilot in pilots(law, strength, 20, 80, 60, rng))
     ]
     assert np.mean(held) > 0.85
 
@@ -30,7 +30,7 @@ def test_more_bags_make_a_narrower_forecast():
     law = learning_law("pooled", 1, 1, 0.5)
     rng = np.random.default_rng(1)
     widths = [
-        np.mean([np.ptp(one.error(100)) for one in pilots(law, 2.0, 20, bags, 5, rng)])
+        np.mean([np.ptp(pilot.error(100)) for pilot in pilots(law, 2.0, 20, bags, 5, rng)])
         for bags in (40, 160, 640)
     ]
     assert widths[0] > widths[1] > widths[2]
@@ -63,7 +63,7 @@ def test_a_curve_of_another_shape_is_a_surprise():
 def test_a_pooling_may_be_worse_than_naming_the_likelier_class():
     law = learning_law("pooled", 1, 1, 0.1)
     worse = np.arcsin(np.sqrt(np.full(3, 0.14)))
-    found = forecast([law], SIZES, worse, bags=400, correlation=np.eye(3), dim=10)
-    low, middle, high = found.error(100)
+    result = forecast([law], SIZES, worse, bags=400, correlation=np.eye(3), dim=10)
+    low, middle, high = result.error(100)
     assert low < 0.14 < high
     assert middle > law.task.guess

@@ -83,7 +83,7 @@ def test_gated_attention_is_the_modules(bags):
     constant = float(module.attention_c.bias.detach())
     np.testing.assert_allclose(own.scores(bags.instances[0]) + constant, expected, atol=1e-5)
     first, second = (
-        enough(bags, one, [3], samplers=al.Iid(), draws=2).to_frame() for one in (module, other)
+        enough(bags, entry, [3], samplers=al.Iid(), draws=2).to_frame() for entry in (module, other)
     )
     assert set(first["quantity"]) == {"feature error"}
     np.testing.assert_allclose(first["predicted"], second["predicted"])
@@ -94,13 +94,13 @@ def test_any_module_that_scores_and_arrays_of_scores_are_the_same(bags):
 
     module = torch.nn.Linear(6, 1)
     features = [torch.tensor(bag, dtype=torch.float32) for bag in bags.instances]
-    scores = [module(one)[:, 0].detach().numpy() for one in features]
+    scores = [module(feature)[:, 0].detach().numpy() for feature in features]
     brought = ScoredBags(scores, bags.instances)
-    one, other = (
+    actual, other = (
         enough(bags, pooling, [4], samplers=al.Iid(), draws=2) for pooling in (module, brought)
     )
-    np.testing.assert_allclose(one.to_frame()["predicted"], other.to_frame()["predicted"])
-    assert one.enough == {}
+    np.testing.assert_allclose(actual.to_frame()["predicted"], other.to_frame()["predicted"])
+    assert actual.enough == {}
 
 
 def test_marked_signals_are_counted(bags):
@@ -113,7 +113,7 @@ def test_marked_signals_are_counted(bags):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda bags: enough(bags, object()), "not an attention pooling"),
         (lambda bags: enough(bags.instances, al.bags.MeanPooling()), "not fitted"),
@@ -130,6 +130,6 @@ def test_marked_signals_are_counted(bags):
         (lambda bags: enough(bags.subset([0, 1, 2]), al.bags.MeanPooling()), "only one bag"),
     ],
 )
-def test_what_cannot_be_used_is_refused_with_a_sentence(bags, call, said):
-    with pytest.raises(BadInput, match=said):
+def test_what_cannot_be_used_is_refused_with_a_sentence(bags, call, message):
+    with pytest.raises(BadInput, match=message):
         call(bags)

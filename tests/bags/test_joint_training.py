@@ -15,15 +15,15 @@ def test_no_small_move_lowers_the_loss():
 
     X, y = TASK.sample(80, 4, seed=0)
     ridge = 0.05
-    found = train_jointly(Stacked.of(list(X)), y, np.full(4, 0.3), ridge=ridge)
-    parts = (found.query, found.readout.weights, np.array(found.readout.bias))
+    trained = train_jointly(Stacked.of(list(X)), y, np.full(4, 0.3), ridge=ridge)
+    parts = (trained.query, trained.readout.weights, np.array(trained.readout.bias))
     q, w, b = (torch.tensor(part, dtype=torch.float64, requires_grad=True) for part in parts)
     bags, labels = torch.tensor(X), torch.tensor(y, dtype=torch.float64)
     z = torch.einsum("nl,nl->n", torch.softmax(bags @ q, dim=1), bags @ w) + b
     loss = torch.nn.functional.softplus(-labels * z).mean()
     (loss + 0.5 * ridge * (w @ w + QUERY_RIDGE * q @ q)).backward()
     assert max(float(part.grad.abs().max()) for part in (q, w, b)) < 1e-3
-    assert found.readout.train_loss == pytest.approx(float(loss.detach()), rel=1e-10)
+    assert trained.readout.train_loss == pytest.approx(float(loss.detach()), rel=1e-10)
 
 
 def test_a_training_that_stops_short_says_so():

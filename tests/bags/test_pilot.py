@@ -52,14 +52,14 @@ def test_errors_fall_with_size_and_agree_with_fresh_bags():
     pooling = pytest.importorskip("attnlimit.bags.pooling")
     task = SparseTask(4, 2, 3.0)
     bags = drawn(task, 120, 10, seed=0)
-    found = cross_validate(bags, {"mean": pooling.MeanPooling(0.1)}, Effort(4, 2), seed=1)
-    assert found.sizes.tolist() == [27, 50, 90]
-    error = found.error[0]
+    pilot = cross_validate(bags, {"mean": pooling.MeanPooling(0.1)}, Effort(4, 2), seed=1)
+    assert pilot.sizes.tolist() == [27, 50, 90]
+    error = pilot.error[0]
     assert error[0] > error[2]
     fresh = drawn(task, 2000, 10, seed=9)
     trained = pooling.MeanPooling(0.1).fit(list(bags.instances), bags.labels)
     truth = np.mean(trained.predict(list(fresh.instances)) != fresh.labels)
-    assert abs(error[2] - truth) < 3 * found.stderr[0, 2]
+    assert abs(error[2] - truth) < 3 * pilot.stderr[0, 2]
 
 
 def test_luck_is_taken_out_of_differences():

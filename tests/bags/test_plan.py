@@ -22,8 +22,8 @@ def test_noise_alone_shows_no_signal():
     plan = plan_bags(make_bags(list(X), y), [100])
     assert plan.headline().startswith("Cannot tell yet")
     assert "more bags" in plan.next_step() or "take the simpler" in plan.next_step()
-    found = estimate(make_bags(list(X), y))
-    assert not all(check.holds for check in found.checks)
+    result = estimate(make_bags(list(X), y))
+    assert not all(check.holds for check in result.checks)
 
 
 def test_a_plan_says_which_pooling_and_how_sure(plan):
@@ -35,29 +35,29 @@ def test_a_plan_says_which_pooling_and_how_sure(plan):
     assert set(frame["pooling"]) == {
         "mean pooling", "max pooling", "attention", "joint attention"
     }  # fmt: skip
-    told = frame.dropna(subset=["predicted"])
-    assert (told["low"] <= told["predicted"]).all()
-    assert (told["predicted"] <= told["high"]).all()
+    predicted = frame.dropna(subset=["predicted"])
+    assert (predicted["low"] <= predicted["predicted"]).all()
+    assert (predicted["predicted"] <= predicted["high"]).all()
     assert len(plan.panel().series) == 10
     assert any("effective strength" in line for line in plan.remarks())
 
 
 def test_nothing_below_one_bag_of_the_pilot_is_a_number(plan):
-    told = plan.to_frame().dropna(subset=["predicted"])
-    assert told["predicted"].min() >= plan.resolution
-    assert (told.loc[told["low"] < plan.resolution, "low"] == 0).all()
+    predicted = plan.to_frame().dropna(subset=["predicted"])
+    assert predicted["predicted"].min() >= plan.resolution
+    assert (predicted.loc[predicted["low"] < plan.resolution, "low"] == 0).all()
     assert plan.format_error(0.0, 1e-9, 1e-9) == "less than 1/60"
     assert plan.format_error(0.0, 1e-9, 0.1).startswith("less than 1/60 (90 %")
 
 
 def test_the_theory_gives_no_level_to_what_it_is_not_about(plan):
-    told = {name: plan.theory(name, 100) for name in plan.pilot.poolings}
-    assert {name for name, error in told.items() if not np.isnan(error)} == set(THEORY)
+    predicted = {name: plan.theory(name, 100) for name in plan.pilot.poolings}
+    assert {name for name, error in predicted.items() if not np.isnan(error)} == set(THEORY)
 
 
 def test_the_signal_is_what_tells(plan, pilot):
-    told = deciding_instances(plan.estimator, pilot, each=3, top=1)
-    positive = told[told["label"] == "1"]
+    deciding = deciding_instances(plan.estimator, pilot, each=3, top=1)
+    positive = deciding[deciding["label"] == "1"]
     assert len(positive) == 3
     # the direction of the signal has equal entries
     for row in positive.itertuples():
@@ -68,11 +68,11 @@ def test_the_signal_is_what_tells(plan, pilot):
 def test_a_prediction_above_what_was_measured_is_explained(plan):
     def lucky(wrong):
         few = replace(plan.pilot, wrong=np.full_like(plan.pilot.wrong, wrong))
-        return [one for one in replace(plan, pilot=few).remarks() if "luck" in one]
+        return [remark for remark in replace(plan, pilot=few).remarks() if "luck" in remark]
 
     assert lucky(0.5) == []
-    (told,) = lucky(0.0)  # mean pooling errs far more often
-    assert "mean pooling" in told
+    (sentence,) = lucky(0.0)  # mean pooling errs far more often
+    assert "mean pooling" in sentence
 
 
 def test_a_plan_is_what_training_gives(plan):

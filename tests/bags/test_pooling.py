@@ -26,8 +26,10 @@ def test_scikit_learns_checks_pass(name):
     """All apply, as a table is read as bags of one instance; the array API's needs a setting."""
     from sklearn.utils.estimator_checks import check_estimator
 
-    found = check_estimator(POOLINGS[name](), on_fail=None, on_skip=None)
-    left = {one["check_name"]: one["exception"] for one in found if one["status"] != "passed"}
+    result = check_estimator(POOLINGS[name](), on_fail=None, on_skip=None)
+    left = {
+        entry["check_name"]: entry["exception"] for entry in result if entry["status"] != "passed"
+    }
     assert set(left) <= {"check_array_api_input"}, left
 
 
@@ -44,8 +46,8 @@ def bags():
 @pytest.mark.parametrize("name", ["two-step", "joint"])
 def test_attention_finds_a_rare_signal_that_the_mean_misses(bags, name):
     floor = al.sparse.oracle_error(TASK, "attention").value
-    found = error(POOLINGS[name](), *bags)
-    assert found < floor + 0.03
+    result = error(POOLINGS[name](), *bags)
+    assert result < floor + 0.03
     assert error(POOLINGS["mean"](), *bags) > 0.15
 
 
@@ -66,10 +68,10 @@ def test_the_signal_is_what_attention_looks_at(bags):
 @pytest.mark.parametrize("name", POOLINGS)
 def test_bags_may_have_any_lengths_and_be_one_array(name):
     X, y = TASK.sample(60, 5, seed=3)
-    one = POOLINGS[name]().fit(X, y)
+    result = POOLINGS[name]().fit(X, y)
     many = POOLINGS[name]().fit(list(X), y)
     ragged = [bag[: 1 + i % 12] for i, bag in enumerate(X)]
-    np.testing.assert_allclose(one.predict_proba(X), many.predict_proba(list(X)))
+    np.testing.assert_allclose(result.predict_proba(X), many.predict_proba(list(X)))
     np.testing.assert_allclose(
         np.concatenate([many.decision_function([bag]) for bag in ragged]),
         many.decision_function(ragged),
@@ -95,7 +97,7 @@ def test_of_several_settings_the_best_on_bags_left_out_is_taken(bags):
 
 
 @pytest.mark.parametrize(
-    ("X", "y", "said"),
+    ("X", "y", "message"),
     [
         (np.ones((4, 3, 2)), [1, 1, 1, 1], "1 class"),
         (np.ones((3, 3, 2)), [0, 1, 2], "3 classes"),
@@ -106,8 +108,8 @@ def test_of_several_settings_the_best_on_bags_left_out_is_taken(bags):
         ([np.ones((1, 2)), np.ones((3, 2))], [0, 1], "at least 2 instances"),
     ],
 )
-def test_bad_bags_are_refused_with_a_sentence(X, y, said):
-    with pytest.raises(BadInput, match=said):
+def test_bad_bags_are_refused_with_a_sentence(X, y, message):
+    with pytest.raises(BadInput, match=message):
         al.bags.AttentionPooling().fit(X, y)
 
 

@@ -16,17 +16,17 @@ def test_noise_becomes_white():
 def test_more_features_than_instances_are_seen_in_the_span():
     rng = np.random.default_rng(2)
     instances = rng.standard_normal((10, 50))
-    found = whitening(instances, instances[:6])
-    assert found(instances).shape[1] <= 10
-    assert 0 < found.shrinkage <= 1
-    assert np.isfinite(found(instances)).all()
+    coordinates = whitening(instances, instances[:6])
+    assert coordinates(instances).shape[1] <= 10
+    assert 0 < coordinates.shrinkage <= 1
+    assert np.isfinite(coordinates(instances)).all()
 
 
 def test_constant_features_are_left_out():
     instances = np.random.default_rng(3).standard_normal((20, 3)) * [1, 0, 1]
     moved = instances + np.array([0, 5, 0])
-    found = whitening(instances, instances)
-    np.testing.assert_allclose(found(instances), found(moved))
+    coordinates = whitening(instances, instances)
+    np.testing.assert_allclose(coordinates(instances), coordinates(moved))
 
 
 def test_noise_without_spread_is_refused():

@@ -27,9 +27,9 @@ def browser():
         pytest.skip("Chromium is not installed: run `make browser`")
     SCREENSHOTS.mkdir(parents=True, exist_ok=True)
     with api.sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield found
-        found.close()
+        result = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield result
+        result.close()
 
 
 class Visit:
@@ -73,5 +73,5 @@ def visit(browser):
         return opened[-1]
 
     yield go
-    for one in opened:
-        one.page.close()
+    for entry in opened:
+        entry.page.close()

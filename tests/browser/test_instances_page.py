@@ -12,10 +12,10 @@ from attnlimit.report.bags_page import instances_page
 def path(browser, tmp_path_factory):
     rng = np.random.default_rng(0)
     features = [rng.standard_normal((6, 3)) for _ in range(4)]
-    scored = ScoredBags([one[:, 0] for one in features], features, np.ones(3), 0.1)
-    found = instances(None, scored, [2, 4], samplers=(al.Iid(), al.TopK(1)), draws=20)
+    scored = ScoredBags([feature[:, 0] for feature in features], features, np.ones(3), 0.1)
+    budget = instances(None, scored, [2, 4], samplers=(al.Iid(), al.TopK(1)), draws=20)
     page = tmp_path_factory.mktemp("page") / "enough.html"
-    page.write_text(instances_page(found, "<img src=x onerror=alert(1)>", "attnlimit <b>"))
+    page.write_text(instances_page(budget, "<img src=x onerror=alert(1)>", "attnlimit <b>"))
     return page
 
 

@@ -68,21 +68,23 @@ def test_a_page_reads_well_wide_and_narrow_light_and_dark(visit, name):
             seen.keep(f"site-{name.replace('/', '-')}-{width}-{scheme}")
             assert seen.fits()
             assert seen.page.evaluate(LOST) == []
-            found = seen.page.evaluate(CONTRAST)
-            assert found["dark"] == (scheme == "dark")
-            assert found["ratio"] > 4.5
+            evaluation = seen.page.evaluate(CONTRAST)
+            assert evaluation["dark"] == (scheme == "dark")
+            assert evaluation["ratio"] > 4.5
     assert seen.errors == []
     assert seen.outside() == []
 
 
 def test_no_page_asks_the_network_for_anything():
-    asked = re.compile(
+    pattern = re.compile(
         r"""<(?:script|img|iframe|link)\b[^>]*\s(?:src|href)=["'](?:https?:)?//[^"']*"""
     )
     pages = [*Path(BUILT).rglob("*.html")]
     assert len(pages) > 100
-    found = {one for page in pages for one in asked.findall(page.read_text(encoding="utf-8"))}
-    assert found == set()
+    actual = {
+        entry for page in pages for entry in pattern.findall(page.read_text(encoding="utf-8"))
+    }
+    assert actual == set()
 
 
 def test_mathematics_is_typeset(visit):
@@ -96,6 +98,6 @@ def test_mathematics_is_typeset(visit):
 
 def test_search_finds_threshold(visit):
     seen = visit(f"{path('search')}?q=threshold", ready="#search-results li a")
-    found = seen.page.locator("#search-results li a").all_inner_texts()
-    assert any("hreshold" in title for title in found)
+    result = seen.page.locator("#search-results li a").all_inner_texts()
+    assert any("hreshold" in title for title in result)
     assert seen.outside() == []

@@ -33,10 +33,10 @@ def reproduced(tmp_path_factory):
         "sparse-separation": {"lengths": [16, 32], "draws": 200, "longest_drawn": 16},
     }
     root = tmp_path_factory.mktemp("runs")
-    found = {}
+    results = {}
     for name, smaller in sizes.items():
         experiment = load(name)
         for seed in (0, 1):
             config = experiment.config(False) | smaller | {"seed": seed}
-            found.setdefault(name, []).append(str(execute(experiment, config, root).path))
-    return found
+            results.setdefault(name, []).append(str(execute(experiment, config, root).path))
+    return results

@@ -31,8 +31,8 @@ def test_every_format_is_written_beside_the_plan(budget, to):
     assert answer["folder"] == str(folder)
     assert answer["lost"].endswith(".")
     assert {path.name for path in folder.iterdir()} == {*answer["files"], "export.json"}
-    told = json.loads((folder / "export.json").read_text())
-    assert told == {name: answer[name] for name in told}
+    stored = json.loads((folder / "export.json").read_text())
+    assert stored == {name: answer[name] for name in stored}
 
 
 def test_people_read_how_it_is_used_and_what_is_lost(budget, tmp_path):
@@ -65,7 +65,7 @@ def test_people_read_how_it_is_used_and_what_is_lost(budget, tmp_path):
 def test_a_wrong_export_is_one_sentence(budget, content, options, message):
     if content is not None:
         budget.write_text(content)
-    given = [budget if one == "FILE" else one for one in options]
+    given = [budget if option == "FILE" else option for option in options]
     code, _, err = call("export", budget, "--recent", 8, *given)
     assert code == 2
     assert message in err

@@ -44,8 +44,8 @@ def test_list_names_every_experiment(capsys):
 def test_list_of_one_experiment_names_its_settings(capsys):
     code, out, _ = run(capsys, "reproduce", "gaussian", "--list", "--json")
     assert code == 0
-    found = {row["setting"]: row for row in json.loads(out)}
-    assert found["replicates"] == {"setting": "replicates", "value": 100, "paper": 200}
+    results = {row["setting"]: row for row in json.loads(out)}
+    assert results["replicates"] == {"setting": "replicates", "value": 100, "paper": 200}
     assert "replicates" in run(capsys, "reproduce", "gaussian", "--list")[1]
 
 
@@ -83,9 +83,9 @@ def test_wrong_input_is_one_sentence_and_code_2(capsys, arguments, message):
 def test_errors_are_json_where_json_was_asked_for(capsys, arguments, message):
     code, out, err = run(capsys, *arguments, "--json")
     assert code == 2
-    found = json.loads(out)
-    assert message in found["error"]
-    assert found["exit_code"] == 2
+    result = json.loads(out)
+    assert message in result["error"]
+    assert result["exit_code"] == 2
     assert "Traceback" not in err
 
 

@@ -157,10 +157,10 @@ def rewritten(draw, value, times: int = 3):
                 holder.append(draw(json_values))
             case 3:
                 other = draw(st.sampled_from(list(places(value))))
-                found = value
+                actual = value
                 for step in other:
-                    found = found[step]
-                holder[last] = copy.deepcopy(found)
+                    actual = actual[step]
+                holder[last] = copy.deepcopy(actual)
             case 4:
                 holder[last] = draw(strange_numbers)
             case _:

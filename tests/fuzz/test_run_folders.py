@@ -58,10 +58,10 @@ def record(folder):
 def use_record(folder, content):
     (folder.path / "run.json").write_bytes(content)
     with one_sentence():
-        found = RunFolder(folder.path).record()
-        assert isinstance(found["experiment"], str)
-        assert isinstance(found["config"], dict)
-        json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
+        record = RunFolder(folder.path).record()
+        assert isinstance(record["experiment"], str)
+        assert isinstance(record["config"], dict)
+        json.dumps(record, ensure_ascii=False, allow_nan=False).encode()
     with one_sentence():
         RunFolder.prepare(folder.path.parent, "a", CONFIG)
 

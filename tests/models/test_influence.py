@@ -47,14 +47,14 @@ def test_a_block_at_a_time_gives_the_same_influence(cap, monkeypatch):
 @pytest.mark.slow
 def test_the_delta_method_is_right_where_it_says_so(cap):
     counts = [64, 512, 2048]
-    found = delta_curves(cap, counts)
-    assert found.reliable.any()
-    assert not found.reliable.all()
+    curves = delta_curves(cap, counts)
+    assert curves.reliable.any()
+    assert not curves.reliable.all()
     checked = 0
     for layer in range(0, 6, 2):
         for head in range(0, 12, 3):
             for k, n in enumerate(counts[:2]):
-                if not found.reliable[layer, head, k]:
+                if not curves.reliable[layer, head, k]:
                     continue
                 draws = 1500 if n < 100 else 400
                 errors = replicate_errors(cap[layer, head], ["mean"], Iid(n), draws, checked)[
@@ -62,10 +62,10 @@ def test_the_delta_method_is_right_where_it_says_so(cap):
                 ]
                 root = np.sqrt(errors.mean())
                 noise = errors.std() / np.sqrt(draws) / (2 * root)
-                assert abs(np.sqrt(found.mse[layer, head, k]) - root) < 0.1 * root + 3 * noise
+                assert abs(np.sqrt(curves.mse[layer, head, k]) - root) < 0.1 * root + 3 * noise
                 checked += 1
     assert checked >= 5
-    assert "reliable" in str(found)
+    assert "reliable" in str(curves)
     how = {"layer": 1, "head": 3, "method": "delta"}
     fewer = al.predict(cap, "mean", [64], sampler=al.WithoutReplacement(), **how)
     np.testing.assert_allclose(

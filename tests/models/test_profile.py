@@ -59,8 +59,8 @@ def test_sharper_heads_are_further_above_their_critical_temperature():
     cap = al.models.from_arrays(q, k, v, causal=True)
 
     def ratios(few):
-        found = [al.critical_temperature(head.scores(), few=few).ratio for head in cap]
-        return np.median(found, axis=1)
+        results = [al.critical_temperature(head.scores(), few=few).ratio for head in cap]
+        return np.median(results, axis=1)
 
     assert ratios(1)[2:].min() > 2 * ratios(1)[:2].max()
     assert (ratios(4) >= ratios(1)).all()

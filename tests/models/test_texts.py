@@ -21,20 +21,20 @@ from attnlimit.models.texts import (
 
 def test_wikipedia_articles_are_plain_text():
     pytest.importorskip("gensim")
-    found = wikipedia()
-    assert len(found) > 90
-    assert "Anarchism" in found.titles
-    text = found["anarchism"].text
+    result = wikipedia()
+    assert len(result) > 90
+    assert "Anarchism" in result.titles
+    text = result["anarchism"].text
     assert text.startswith("Anarchism is a political philosophy")
     assert "[[" not in text
     assert "{{" not in text
     assert "'''" not in text
-    assert "CC BY-SA" in found.licence
+    assert "CC BY-SA" in result.licence
     assert read_corpus("wikipedia:Autism")[0].title == "Autism"
     with pytest.raises(BadInput, match="no document"):
         read_corpus("wikipedia:No such article")
-    assert len(repr(found)) < 200
-    assert repr(found["Autism"]).startswith("Document('Autism', ")
+    assert len(repr(result)) < 200
+    assert repr(result["Autism"]).startswith("Document('Autism', ")
 
 
 def test_addresses_are_read_by_president_and_year():
@@ -182,7 +182,7 @@ def test_passages_cover_a_long_text_one_after_another(minilm, text):
     cap = capture(minilm, passages[1], layers=[0])
     assert (cap.tokens[0], cap.tokens[-1]) == ("[CLS]", "[SEP]")
     ids = minilm.ids(text[:6000])[1:-1]
-    inside = [one for passage in passages for one in passage[1:-1]]
+    inside = [entry for passage in passages for entry in passage[1:-1]]
     assert inside == ids[: len(inside)]
     assert len(ids) - len(inside) < 98
     with pytest.raises(BadInput, match="special tokens only"):

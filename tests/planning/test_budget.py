@@ -29,8 +29,8 @@ def capture():
 def test_the_budget_of_a_query_is_the_smallest_that_the_exact_law_allows():
     head, tokens = al.Head(0.4 * np.eye(3)), al.Gaussian(dim=3, variance=1.0)
     x = np.array([[1.0, 0.5, -0.2], [0.1, 0.1, 0.1]])
-    found = al.budget(head, tokens, x, epsilon=0.2, delta=0.1)
-    for query, n, size in zip(x, found.certified.astype(int), found.size, strict=True):
+    budget = al.budget(head, tokens, x, epsilon=0.2, delta=0.1)
+    for query, n, size in zip(x, budget.certified.astype(int), budget.size, strict=True):
         before, at = al.pointwise_error(head, tokens, query, [n - 1, n]).mse[0]
         assert at <= 0.1 * 0.2**2 * size**2 < before
 
@@ -60,18 +60,18 @@ def test_a_stricter_promise_never_takes_fewer_tokens(strength, epsilon, delta):
 
 
 def test_certificates_cost_more_than_the_typical_budget():
-    found = al.budget(al.Head(0.3 * np.eye(4)), al.Gaussian(dim=4, variance=1.0), queries=16)
-    assert (found.certified > found.typical).all()
-    assert found.n == found.certified.max()
-    assert len(found.to_frame()) == 16
-    assert "certified" in str(found)
+    budget = al.budget(al.Head(0.3 * np.eye(4)), al.Gaussian(dim=4, variance=1.0), queries=16)
+    assert (budget.certified > budget.typical).all()
+    assert budget.n == budget.certified.max()
+    assert len(budget.to_frame()) == 16
+    assert "certified" in str(budget)
 
 
 def test_a_power_law_curve_gives_its_own_crossing():
     n = np.array([10, 100, 1000, 10000])
     curve = al.Curve("pointwise", n, 4.0 / n, np.zeros(4), "exact law")
-    found = al.budget(curve, epsilon=0.5, delta=0.1, size=2.0)
-    assert found.n == 40  # 4 / n <= 0.1 * 0.25 * 4
+    budget = al.budget(curve, epsilon=0.5, delta=0.1, size=2.0)
+    assert budget.n == 40  # 4 / n <= 0.1 * 0.25 * 4
     with pytest.raises(al.BadInput, match="larger n"):
         al.budget(curve, epsilon=0.001)
 
@@ -92,8 +92,8 @@ def test_impossible_terms_are_refused(wrong):
 def test_a_zero_limit_has_no_relative_error():
     with pytest.raises(al.BadInput, match="size"):
         al.budget(al.Head(np.eye(2)), al.Gaussian(dim=2, variance=1.0), np.zeros(2))
-    found = al.budget(al.Head(np.eye(2)), al.Gaussian(dim=2, variance=1.0), np.zeros(2), size=1.0)
-    assert found.n == pytest.approx(2 / (0.05 * 0.01), rel=0.01)  # the mean of n normals in R^2
+    budget = al.budget(al.Head(np.eye(2)), al.Gaussian(dim=2, variance=1.0), np.zeros(2), size=1.0)
+    assert budget.n == pytest.approx(2 / (0.05 * 0.01), rel=0.01)  # the mean of n normals in R^2
 
 
 def test_numerical_errors_count_in_a_certificate():
@@ -116,25 +116,25 @@ def test_first_within_waits_until_the_error_stays_small():
 
 @pytest.mark.parametrize("first", [0, 1, 7, 99, 100])
 def test_the_smallest_n_of_a_step_is_its_first(first):
-    found = smallest_n(lambda n: float(n < first), -1, 100, 0.0)
-    assert found == first
+    result = smallest_n(lambda n: float(n < first), -1, 100, 0.0)
+    assert result == first
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.floats(0.2, 2.0), st.floats(1.5, 500.0), st.integers(3, 10**9))
 def test_the_smallest_is_found_in_few_steps(power, scale, last):
-    asked = []
+    sizes = []
 
     def law(n):
-        asked.append(n)
+        sizes.append(n)
         return scale / n**power * (1 + 1 / n)
 
     grid = np.unique(np.geomspace(1, last, 20).astype(np.int64))
-    found = smallest_on_grid(law, grid, np.array([law(n) for n in grid]), 1.0)
-    before = len(asked) - len(grid)
-    if np.isfinite(found):
-        assert law(int(found)) <= 1.0
-        assert found == 1 or law(int(found) - 1) > 1.0
+    result = smallest_on_grid(law, grid, np.array([law(n) for n in grid]), 1.0)
+    before = len(sizes) - len(grid)
+    if np.isfinite(result):
+        assert law(int(result)) <= 1.0
+        assert result == 1 or law(int(result) - 1) > 1.0
     assert before <= 40
 
 
@@ -166,16 +166,16 @@ def test_drawn_schemes_err_as_drawing_does(capture, scheme):
 
 def test_a_heads_budget_is_certified_at_its_queries(capture):
     tolerance = Tolerance(0.5, 0.2, 0.9)
-    found = captured_head_budget(capture[0, 0], tolerance, queries=32)
+    result = captured_head_budget(capture[0, 0], tolerance, queries=32)
     sample = QuerySample.of(capture[0, 0], 32)
     for name, sampler in schemes(True).items():
-        budget, errors = found.schemes[name], sized_errors(sampler, sample)
+        budget, errors = result.schemes[name], sized_errors(sampler, sample)
         if budget.certified is None:
             continue
         largest = tolerance.certified if errors.drawn else tolerance.epsilon
         assert (errors.at_size(budget.certified) <= largest + 1e-12).mean() >= 0.9
-    assert found.tokens == min(b.certified for b in found.schemes.values() if b.certified)
-    assert len(found.to_frame()) == 4
+    assert result.tokens == min(b.certified for b in result.schemes.values() if b.certified)
+    assert len(result.to_frame()) == 4
 
 
 OWN = {"near": Nearby(30.0), "parts": al.Threshold(3.0), "some": al.TopP(0.9)}
@@ -184,23 +184,23 @@ OWN = {"near": Nearby(30.0), "parts": al.Threshold(3.0), "some": al.TopP(0.9)}
 @pytest.mark.parametrize("causal", [False, True])
 def test_samplers_of_a_user_are_budgeted_beside_the_schemes(causal):
     head = made_capture(causal=causal)[0, 0]
-    found = al.budget(head, epsilon=0.9, delta=0.3, queries=24, samplers=OWN)
+    budget = al.budget(head, epsilon=0.9, delta=0.3, queries=24, samplers=OWN)
     alone = al.budget(head, epsilon=0.9, delta=0.3, queries=24)
-    assert list(found.schemes) == [*SCHEMES, *OWN]
-    assert {name: found.schemes[name] for name in SCHEMES} == alone.schemes
+    assert list(budget.schemes) == [*SCHEMES, *OWN]
+    assert {name: budget.schemes[name] for name in SCHEMES} == alone.schemes
     seen = QuerySample.of(head, 24)
     for name, sampler in OWN.items():
-        n = found.schemes[name].certified
+        n = budget.schemes[name].certified
         used = sampler.with_size(n) if name == "parts" else sampler
         law = sampler_law(used, seen.scores, seen.values, seen.rows).relative
-        tolerance = found.tolerance.certified if used.draws != "nothing" else 0.9
+        tolerance = budget.tolerance.certified if used.draws != "nothing" else 0.9
         assert (n is not None) == (
-            found.tolerance.over_queries(law) <= tolerance
+            budget.tolerance.over_queries(law) <= tolerance
         ) or name == "parts"
         if n is not None:
-            assert found.tolerance.over_queries(law) <= tolerance
-    assert found.sampler() == (OWN | alone.samplers)[found.best].with_size(found.tokens)
-    assert "near" in str(found)
+            assert budget.tolerance.over_queries(law) <= tolerance
+    assert budget.sampler() == (OWN | alone.samplers)[budget.best].with_size(budget.tokens)
+    assert "near" in str(budget)
 
 
 def test_a_users_sampler_wins_where_it_is_best():

@@ -34,12 +34,12 @@ def model():
         num_key_value_heads=2,
         intermediate_size=48,
     )
-    found = transformers.AutoModelForCausalLM.from_config(config)
+    result = transformers.AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
-        for parameter in found.parameters():
+        for parameter in result.parameters():
             if parameter.dim() > 1:
                 parameter.normal_(0, 0.2)
-    return found.eval()
+    return result.eval()
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +55,10 @@ def test_predicted_is_what_cuts_do(model, ids):
     }
     assert [guess.trusted for guess in predicted.values()] == [True, True, False]
     for name, guess in predicted.items():
-        found = measured[name]
-        error = np.hypot(found.stderr["kl"], guess.stderr)
-        missed = 0.15 * found.kl if guess.trusted else guess.numerical_error
-        assert abs(guess.kl - found.kl) <= 4 * error + missed
+        actual = measured[name]
+        error = np.hypot(actual.stderr["kl"], guess.stderr)
+        missed = 0.15 * actual.kl if guess.trusted else guess.numerical_error
+        assert abs(guess.kl - actual.kl) <= 4 * error + missed
         assert guess.contributions.sum() == pytest.approx(guess.kl)
         assert guess.keys.sum() == pytest.approx(2 * 2 * rules[name].size(48))
         assert len(guess.to_frame()) == 4
@@ -71,9 +71,9 @@ def test_sizes_by_the_output_lose_less_of_it(model, ids):
     assert weights.shape == (2, 2)
     assert np.corrcoef(np.log(weights).ravel(), np.log(other).ravel())[0, 1] > 0.9
     rules = {"common": Evict(0.5, 8, recent=4), "output": Evict(0.5, 8, recent=4, sizes=weights)}
-    found = output_errors(model, ids, rules, prompt=48, probes=48)
-    assert found["output"].keys.sum() == pytest.approx(found["common"].keys.sum())
-    assert found["output"].kl < found["common"].kl
+    errors = output_errors(model, ids, rules, prompt=48, probes=48)
+    assert errors["output"].keys.sum() == pytest.approx(errors["common"].keys.sum())
+    assert errors["output"].kl < errors["common"].kl
     assert rules["output"] == Evict(0.5, 8, recent=4, sizes=weights.tolist())
     assert rules["output"].name == "weighted 50 % by output"
 
@@ -100,23 +100,23 @@ def test_some_of_the_tokens_after_a_cut_can_be_predicted(model, ids):
     runs = changed_runs(model, encode(model, ids), change, range(24))
     target = NextToken(first=16)
     dense = target.read(next(runs)[0])
-    found = [target.between(dense, target.read(outputs)) for outputs, _ in runs]
-    error = np.hypot(predicted.stderr, np.std(found, ddof=1) / len(found) ** 0.5)
-    assert abs(predicted.kl - np.mean(found)) <= 4 * error + 0.15 * np.mean(found)
+    results = [target.between(dense, target.read(outputs)) for outputs, _ in runs]
+    error = np.hypot(predicted.stderr, np.std(results, ddof=1) / len(results) ** 0.5)
+    assert abs(predicted.kl - np.mean(results)) <= 4 * error + 0.15 * np.mean(results)
 
 
 def test_half_of_the_text_stands_in_for_what_comes(model, ids):
-    found = output_error(model, ids, Evict(0.5, 8, recent=4), probes=2)
-    assert found.prompt == 36
-    assert "after a prompt of 36, keeping" in str(found)
+    error = output_error(model, ids, Evict(0.5, 8, recent=4), probes=2)
+    assert error.prompt == 36
+    assert "after a prompt of 36, keeping" in str(error)
 
 
 def test_a_cache_that_its_sure_keys_fill_is_not_trusted(model, ids):
     rules = {"filled": Evict(0.25, 8, recent=20), "all": Evict(1.0, 8, recent=20)}
-    found = output_errors(model, ids, rules, prompt=48, probes=2)
-    assert not found["filled"].trusted
-    assert found["all"].trusted
-    assert found["all"].kl == pytest.approx(0, abs=1e-9)
+    errors = output_errors(model, ids, rules, prompt=48, probes=2)
+    assert not errors["filled"].trusted
+    assert errors["all"].trusted
+    assert errors["all"].kl == pytest.approx(0, abs=1e-9)
 
 
 def test_what_cannot_be_predicted_is_refused(model, ids):

@@ -50,7 +50,7 @@ def plan():
     """Two layers of four heads, that read 10 to 80 of 100 keys."""
     c = [[16.0, 32.0, 32.0, 16.0], [64.0, 16.0, 16.0, 16.0]]
     keys = [[10, 20, 20, 10], [80, 10, 10, 10]]
-    return output_plan([[al.Threshold(one) for one in row] for row in c], keys)
+    return output_plan([[al.Threshold(entry) for entry in row] for row in c], keys)
 
 
 def test_heads_that_share_keys_keep_their_union(plan):
@@ -75,9 +75,9 @@ def test_a_union_lies_between_the_largest_and_the_sum(kept, groups):
 
 def test_the_union_is_what_independent_heads_keep():
     rng = np.random.default_rng(0)
-    chances = np.array([0.1, 0.3, 0.5])
-    kept = (rng.random((20000, 3)) < chances).any(1)
-    plan = output_plan([[al.Threshold(9.0)] * 3], [100 * chances])
+    probabilities = np.array([0.1, 0.3, 0.5])
+    kept = (rng.random((20000, 3)) < probabilities).any(1)
+    plan = output_plan([[al.Threshold(9.0)] * 3], [100 * probabilities])
     share = shares(plan, 1)[0, 0]
     assert abs(kept.mean() - share) < 4 * kept.std() / np.sqrt(kept.size)
 
@@ -145,8 +145,8 @@ def test_scores_are_shares_of_each_head(plan, tmp_path):
 def test_layers_have_whole_pages_and_count_sinks_and_recents(plan, tmp_path):
     made = export_plan(plan, "layers", page_size=16, sinks=4, recent=64)
     content = check_export(made.write(tmp_path / "out"), "layers")
-    assert [one["planned"] for one in content["layers"]] == [56, 164]
-    assert [one["tokens"] for one in content["layers"]] == [80, 176]  # 68 are always kept
+    assert [entry["planned"] for entry in content["layers"]] == [56, 164]
+    assert [entry["tokens"] for entry in content["layers"]] == [80, 176]  # 68 are always kept
     assert content["total_pages"] == 16
     assert content["dense_pages"] == 26
 

@@ -45,11 +45,11 @@ def test_the_prediction_is_measured(family):
             if weight.dim() > 1:
                 weight.normal_(0, 0.15)
     sampler = al.Threshold(40)
-    found = output_error(model, IDS, sampler, probes=32)
+    result = output_error(model, IDS, sampler, probes=32)
     measured = evaluate(model, IDS, sampler, repeats=60)
     if family == "t5":
         value, error = 1 - measured.embedding_cosine, measured.stderr["embedding_cosine"]
     else:
         value, error = measured.kl, measured.stderr["kl"]
-    assert found.trusted
-    assert abs(found.value - value) < 0.1 * value + 4 * np.hypot(found.stderr, error)
+    assert result.trusted
+    assert abs(result.value - value) < 0.1 * value + 4 * np.hypot(result.stderr, error)

@@ -33,30 +33,30 @@ def predicted(causal):
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_predicted_kl_is_measured(causal, predicted, name):
-    found = predicted[name]
+    actual = predicted[name]
     measured = evaluate(causal, IDS, DRAWN[name], repeats=30)
     assert measured.kl < 0.03
-    slack = 0.12 * measured.kl + 4 * np.hypot(found.stderr, measured.stderr["kl"])
-    assert found.numerical_error < 0.1 * found.kl
-    assert abs(found.kl - measured.kl) < slack
-    assert found.trusted
-    assert found.mean_visible == pytest.approx(30.5)
-    assert found.mean_keys == pytest.approx(measured.mean_keys, rel=0.02)
+    slack = 0.12 * measured.kl + 4 * np.hypot(actual.stderr, measured.stderr["kl"])
+    assert actual.numerical_error < 0.1 * actual.kl
+    assert abs(actual.kl - measured.kl) < slack
+    assert actual.trusted
+    assert actual.mean_visible == pytest.approx(30.5)
+    assert actual.mean_keys == pytest.approx(measured.mean_keys, rel=0.02)
 
 
 @pytest.mark.parametrize("sampler", [al.TopK(20), al.TopP(0.95), al.SinksAndRecent(2, 40)])
 def test_what_draws_nothing_is_predicted_by_one_pass(causal, sampler):
-    found = output_error(causal, IDS, sampler, probes=2)
+    error = output_error(causal, IDS, sampler, probes=2)
     measured = evaluate(causal, IDS, sampler, repeats=1)
-    assert found.kl == pytest.approx(measured.kl, rel=1e-3)
-    assert found.variance == 0
-    assert found.stderr == 0
-    assert found.mean_keys == pytest.approx(measured.mean_keys, rel=0.02)
+    assert error.kl == pytest.approx(measured.kl, rel=1e-3)
+    assert error.variance == 0
+    assert error.stderr == 0
+    assert error.mean_keys == pytest.approx(measured.mean_keys, rel=0.02)
 
 
 def test_the_last_tokens_have_an_error_of_their_own(causal):
     target, encoded, sampler = NextToken(first=52), encode(causal, IDS), DRAWN["threshold"]
-    found = output_error(causal, IDS, sampler, output=target, probes=48)
+    result = output_error(causal, IDS, sampler, output=target, probes=48)
     with torch.no_grad():
         dense = target.read(run(causal, encoded))
         values = []
@@ -64,8 +64,8 @@ def test_the_last_tokens_have_an_error_of_their_own(causal):
             with sampled_attention(causal, sampler, seed=seed):
                 values.append(target.between(dense, target.read(run(causal, encoded))))
     assert len(dense) == 8
-    error = np.hypot(found.stderr, np.std(values, ddof=1) / len(values) ** 0.5)
-    assert abs(found.kl - np.mean(values)) < 0.12 * np.mean(values) + 4 * error
+    error = np.hypot(result.stderr, np.std(values, ddof=1) / len(values) ** 0.5)
+    assert abs(result.kl - np.mean(values)) < 0.12 * np.mean(values) + 4 * error
 
 
 def test_probes_and_the_pass_agree_on_a_small_bias(causal):
@@ -84,20 +84,20 @@ def test_probes_and_the_pass_agree_on_a_small_bias(causal):
 
 
 def test_an_encoders_angle_is_predicted(encoder):
-    found = output_error(encoder, IDS, al.Threshold(40), probes=32)
+    error = output_error(encoder, IDS, al.Threshold(40), probes=32)
     measured = evaluate(encoder, IDS, al.Threshold(40), repeats=40)
     loss = 1 - measured.embedding_cosine
     assert loss < 0.01
-    slack = 0.1 * loss + 4 * np.hypot(found.stderr, measured.stderr["embedding_cosine"])
-    assert abs(found.cosine_loss - loss) < slack
-    assert "1 - cosine" in str(found)
+    slack = 0.1 * loss + 4 * np.hypot(error.stderr, measured.stderr["embedding_cosine"])
+    assert abs(error.cosine_loss - loss) < slack
+    assert "1 - cosine" in str(error)
 
 
 def test_any_function_of_the_outputs_can_be_asked(causal):
     def last(outputs):
         return outputs.logits[-1]
 
-    found = output_error(causal, IDS, al.Threshold(30), output=last, probes=48)
+    result = output_error(causal, IDS, al.Threshold(30), output=last, probes=48)
     encoded = encode(causal, IDS)
     with torch.no_grad():
         dense = last(run(causal, encoded))
@@ -106,26 +106,26 @@ def test_any_function_of_the_outputs_can_be_asked(causal):
             with sampled_attention(causal, al.Threshold(30), seed=seed):
                 squares.append(float((last(run(causal, encoded)) - dense).square().sum()))
     error = np.std(squares) / np.sqrt(60)
-    slack = 0.15 * np.mean(squares) + 4 * np.hypot(found.stderr, error)
-    assert abs(found.squared_error - np.mean(squares)) < slack
+    slack = 0.15 * np.mean(squares) + 4 * np.hypot(result.stderr, error)
+    assert abs(result.squared_error - np.mean(squares)) < slack
 
 
 def test_heads_add_up_to_the_model(predicted):
-    for found in predicted.values():
-        frame = found.to_frame()
+    for value in predicted.values():
+        frame = value.to_frame()
         assert len(frame) == 12
-        assert frame.contribution.sum() == pytest.approx(found.value)
-        assert frame.mean_keys.mean() == pytest.approx(found.mean_keys)
+        assert frame.contribution.sum() == pytest.approx(value.value)
+        assert frame.mean_keys.mean() == pytest.approx(value.mean_keys)
     few = predicted["some heads"].to_frame().set_index(["layer", "head"]).contribution
     assert set(few[few != 0].index) == {(0, 1), (2, 3)}
 
 
 def test_nothing_beats_the_bound_of_independent_sampling(causal, predicted):
     grid = {str(c): al.Threshold(c) for c in (12, 30, 100)} | {"kept": DRAWN["kept"]}
-    found = output_errors(causal, IDS, grid, probes=8)
-    for error in [*found.values(), *(predicted[name] for name in ("threshold", "kept"))]:
+    errors = output_errors(causal, IDS, grid, probes=8)
+    for error in [*errors.values(), *(predicted[name] for name in ("threshold", "kept"))]:
         assert 0 < error.bound < error.variance
-    assert found["30"].bound > 0.1 * found["30"].kl
+    assert errors["30"].bound > 0.1 * errors["30"].kl
     assert predicted["threshold"].kl / predicted["threshold"].bound < (
         predicted["kept"].kl / predicted["kept"].bound
     )
@@ -159,12 +159,12 @@ def test_keeping_everything_is_no_error_and_far_too_little_is_doubted(causal):
 def test_tiny_samples_go_by_the_exact_law(encoder):
     """A head that samples almost nothing: first order is far off there, the exact law is not."""
     samplers = {(2, 1): al.Keep(None, sample=3)}
-    found = output_error(encoder, IDS, samplers, probes=64)
+    error = output_error(encoder, IDS, samplers, probes=64)
     measured = evaluate(encoder, IDS, samplers, repeats=200)
     loss = 1 - measured.embedding_cosine
-    slack = 0.05 * loss + 4 * np.hypot(found.stderr, measured.stderr["embedding_cosine"])
-    assert abs(found.cosine_loss - loss) < slack
-    assert found.trusted
+    slack = 0.05 * loss + 4 * np.hypot(error.stderr, measured.stderr["embedding_cosine"])
+    assert abs(error.cosine_loss - loss) < slack
+    assert error.trusted
 
 
 def test_the_model_is_left_as_it_was(causal):
@@ -192,21 +192,21 @@ def test_bad_requests_are_one_sentence(causal, encoder):
 
 
 def test_a_trusted_prediction_was_run_and_both_are_shown(causal, predicted):
-    found = predicted["threshold"]
-    assert found.measured == pytest.approx(found.kl, rel=0.5)
-    assert "measured by one run on the same text" in str(found)
+    actual = predicted["threshold"]
+    assert actual.measured == pytest.approx(actual.kl, rel=0.5)
+    assert "measured by one run on the same text" in str(actual)
     silent = output_error(causal, IDS, DRAWN["threshold"], probes=2, check=False)
     assert silent.measured is None
 
 
 def test_trust_is_withdrawn_where_a_run_disagrees(predicted):
-    found = predicted["threshold"]
-    far = compare_with_run(found, 3 * found.kl, 0.05 * found.kl)
+    actual = predicted["threshold"]
+    far = compare_with_run(actual, 3 * actual.kl, 0.05 * actual.kl)
     assert not far.trusted
     assert "3 times the prediction" in str(far)
-    assert far.value == found.value
-    for measured, stderr in ((1.25 * found.kl, 0.0), (3 * found.kl, found.kl)):
-        assert compare_with_run(found, measured, stderr).trusted
+    assert far.value == actual.value
+    for measured, stderr in ((1.25 * actual.kl, 0.0), (3 * actual.kl, actual.kl)):
+        assert compare_with_run(actual, measured, stderr).trusted
 
 
 def test_several_changes_add(causal):

@@ -245,8 +245,8 @@ def test_keys_that_heads_share_are_counted_once(causal, plans):
     for group in (0, 1):
         union = torch.zeros(60, 60, dtype=torch.bool)
         for head in (2 * group, 2 * group + 1):
-            one = captured[0, head]
-            scores = torch.as_tensor(one.q @ one.k.T).masked_fill(~sees, -torch.inf)
+            actual = captured[0, head]
+            scores = torch.as_tensor(actual.q @ actual.k.T).masked_fill(~sees, -torch.inf)
             best = scores.topk(plan.heads[0][head].k, dim=-1).indices
             union |= torch.zeros_like(union).scatter(1, best, True) & sees
         assert plan.kv_keys[0, group] == pytest.approx(float(union.sum(1).float().mean()))
@@ -285,8 +285,8 @@ def test_weights_of_another_model_are_refused(causal, plans):
 def test_a_longer_text_than_the_plans_is_warned_of(causal, plans):
     longer = torch.cat([IDS, IDS, IDS[:20]])
     with pytest.warns(UserWarning, match="texts of at most 60 tokens and is used on 140"):
-        found = evaluate(causal, longer, plans["model"], repeats=1)
-    assert "plan on texts of this length" in str(found)
+        evaluation = evaluate(causal, longer, plans["model"], repeats=1)
+    assert "plan on texts of this length" in str(evaluation)
     assert not evaluate(causal, IDS, plans["model"], repeats=1).notes
 
 
@@ -324,6 +324,6 @@ def test_a_target_from_outside_is_one_class(causal, tmp_path):
     plan = make_plan(causal, IDS, target=LastLogit(0.05), probes=4)
     assert plan.predicted <= 0.05
     assert Plan.read(plan.write(tmp_path / "plan.json")).target == LastLogit(0.05)
-    found = output_error(causal, IDS, plan, output="last-logit", probes=8)
-    assert found.value == pytest.approx(plan.predicted, rel=1.0)
-    assert found.measure == "logit_change"
+    error = output_error(causal, IDS, plan, output="last-logit", probes=8)
+    assert error.value == pytest.approx(plan.predicted, rel=1.0)
+    assert error.measure == "logit_change"

@@ -103,9 +103,9 @@ def test_padding_is_left_out(causal, tmp_path):
 
 def test_heads_are_those_of_a_capture_without_gradients(causal, kept):
     plain, files = capture(causal, IDS), open_capture(kept)
-    for one, other in zip(plain, files, strict=True):
-        assert torch.equal(one.q, other.q)
-        assert torch.equal(one.v, other.v)
+    for entry, other in zip(plain, files, strict=True):
+        assert torch.equal(entry.q, other.q)
+        assert torch.equal(entry.v, other.v)
     assert al.budget(files[1, 0], queries=8).schemes == al.budget(plain[1, 0], queries=8).schemes
 
 
@@ -168,10 +168,10 @@ def test_an_altered_gradient_is_found_by_its_hash(copied):
     content = bytearray(path.read_bytes())
     content[-5] ^= 1
     path.write_bytes(content)
-    found = open_capture(copied)
-    assert found[2, 0].q.shape == (40, 8)  # what is whole is read
+    capture = open_capture(copied)
+    assert capture[2, 0].q.shape == (40, 8)  # what is whole is read
     with pytest.raises(al.BadInput, match="does not have its SHA-256"):
-        make_plan(found, kl=0.01)
+        make_plan(capture, kl=0.01)
 
 
 @pytest.mark.parametrize(
@@ -195,20 +195,20 @@ def test_a_hostile_manifest_of_gradients_is_refused(copied, change, says):
 
 
 def test_a_factor_that_is_none_is_refused(kept, tmp_path):
-    found = open_capture(kept)
+    capture = open_capture(kept)
     layers = {
         number: replace(layer, gradients=replace(layer.gradients, scale=-1.0))
-        for number, layer in found.layers.items()
+        for number, layer in capture.layers.items()
     }
-    replace(found, layers=layers).save(tmp_path / "bad")
+    replace(capture, layers=layers).save(tmp_path / "bad")
     with pytest.raises(al.BadInput, match="scale: Input should be greater than 0"):
         make_plan(open_capture(tmp_path / "bad"), kl=0.01)
 
 
 def test_passes_are_not_mixed(kept, tmp_path):
-    found = open_capture(kept)
-    layers = dict(found.layers)
+    capture = open_capture(kept)
+    layers = dict(capture.layers)
     layers[1] = replace(layers[1], gradients=replace(layers[1].gradients, scale=0.5))
-    replace(found, layers=layers).save(tmp_path / "mixed")
+    replace(capture, layers=layers).save(tmp_path / "mixed")
     with pytest.raises(al.BadInput, match="of different passes"):
         make_plan(open_capture(tmp_path / "mixed"), kl=0.01)

@@ -33,13 +33,13 @@ def test_the_angle_of_minilms_embedding(minilm, text):
         "kept": al.Keep(al.TopK(32), sample=64),
         "some layers": {(layer, head): al.Threshold(16) for layer in (2, 5) for head in range(12)},
     }
-    for name, found in output_errors(minilm, ids, samplers, probes=16).items():
+    for name, error in output_errors(minilm, ids, samplers, probes=16).items():
         measured = evaluate(minilm, ids, samplers[name], repeats=6)
         loss = 1 - measured.embedding_cosine
         assert loss < 0.005
-        slack = 3 * (found.stderr + measured.stderr["embedding_cosine"])
-        assert abs(found.cosine_loss - loss) < 0.1 * loss + slack
-        assert found.trusted
+        slack = 3 * (error.stderr + measured.stderr["embedding_cosine"])
+        assert abs(error.cosine_loss - loss) < 0.1 * loss + slack
+        assert error.trusted
 
 
 def test_a_plan_for_smollm_holds_on_its_text_and_another(smollm, text):

@@ -89,8 +89,8 @@ def test_bytes_are_those_of_what_is_read(causal):
     whole, _ = passed(causal, al.TopK(60))
     assert whole.mean_bytes == pytest.approx(dense)
     by_bits, _ = passed(causal, al.Threshold(1e-9, proxy="4bit"))  # the best key of each head
-    looked = 3 * 2 * 30.5 * (4 + 4)
-    assert looked + 3 * 2 * 64 <= by_bits.mean_bytes <= looked + 3 * 2 * 2 * 64
+    selection = 3 * 2 * 30.5 * (4 + 4)
+    assert selection + 3 * 2 * 64 <= by_bits.mean_bytes <= selection + 3 * 2 * 2 * 64
 
 
 def test_what_cannot_be_known_is_not_said(causal, plan):

@@ -17,17 +17,17 @@ def gradients(logits: torch.Tensor) -> torch.Tensor:
     logits = logits.clone().requires_grad_()
     read = torch.log_softmax(logits, -1)
     scalars = NextToken().probes(read, PROBES, torch.Generator().manual_seed(1))
-    found = [torch.autograd.grad(one, logits, retain_graph=True)[0] for one in scalars]
-    return torch.stack(found).flatten(1)
+    results = [torch.autograd.grad(scalar, logits, retain_graph=True)[0] for scalar in scalars]
+    return torch.stack(results).flatten(1)
 
 
 @pytest.mark.parametrize("sharpness", [1.0, 6.0])
 def test_gradients_of_probes_are_fishers(sharpness):
     logits = sharpness * LOGITS
-    found = gradients(logits)
+    result = gradients(logits)
     chance = torch.softmax(logits, -1)
     fisher = torch.block_diag(*(torch.diag(p) - torch.outer(p, p) for p in chance))
-    products = found[:, :, None] * found[:, None, :]
+    products = result[:, :, None] * result[:, None, :]
     error = products.std(0) / PROBES**0.5
     assert ((products.mean(0) - fisher).abs() <= 5 * error + 1e-12).all()
 

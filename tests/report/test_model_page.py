@@ -55,9 +55,9 @@ def test_the_page_shows_the_plan_it_was_given(comparison, text):
     assert level["option"] == "--cosine 0.999"
     assert sum(level["headShares"]) == pytest.approx(1, abs=0.05)
     assert len(level["headKeys"]) == 6
-    targets = [one["target"] for one in data["levels"]]
+    targets = [row["target"] for row in data["levels"]]
     assert targets == sorted(targets)
-    assert {one["name"] for one in data["schemes"] if one["measured"]["x"]} == {
+    assert {row["name"] for row in data["schemes"] if row["measured"]["x"]} == {
         "threshold", "top-k + sample", "top-k", "top-p", "sinks + recent",
     }  # fmt: skip
 

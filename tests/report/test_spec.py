@@ -38,8 +38,8 @@ def test_many_numbers_are_on_a_scale_and_names_keep_their_colours():
 def test_a_difference_is_told_row_by_row():
     first = pd.DataFrame({"n": [1, 2], "error": ["0.50 ± 0.1", "0.20 ± 0.1"], "z": [1.0, 0.5]})
     second = first.assign(error=["0.40 ± 0.1", "0.30 ± 0.1"])
-    found = difference(("old", first), ("new", second))
-    assert found["error, difference"].tolist() == pytest.approx([-0.1, 0.1])
-    assert {"n", "z", "error, old", "error, new"} <= set(found)
+    result = difference(("old", first), ("new", second))
+    assert result["error, difference"].tolist() == pytest.approx([-0.1, 0.1])
+    assert {"n", "z", "error, old", "error, new"} <= set(result)
     assert difference(("old", first), ("new", first)) is None
     assert difference(("old", first), ("new", second[:1])) is None

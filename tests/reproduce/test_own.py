@@ -77,23 +77,23 @@ def here(monkeypatch):
 
 
 def test_the_command_runs_it_and_shows_it_again(mine, here, tmp_path):
-    asked = ["reproduce", mine, "--out", tmp_path / "runs", "--set", "n=[10,50]", "--json"]
-    code, out, err = call(*asked)
+    command = ["reproduce", mine, "--out", tmp_path / "runs", "--set", "n=[10,50]", "--json"]
+    code, out, err = call(*command)
     assert code == 0, err
-    said = json.loads(out)
-    assert [row["n"] for row in said["table"]] == [10, 50]
-    assert all(abs(row["z"]) < 4 for row in said["table"])
-    assert "2 points" in said["remarks"][0]
+    first = json.loads(out)
+    assert [row["n"] for row in first["table"]] == [10, 50]
+    assert all(abs(row["z"]) < 4 for row in first["table"])
+    assert "2 points" in first["remarks"][0]
     folder = tmp_path / "runs" / next((tmp_path / "runs").iterdir()).name
     assert {"mine.png", "mine.html", "report.html"} <= {path.name for path in folder.iterdir()}
     page = (folder / "report.html").read_text()
     assert "my experiment.py" in page
     assert "--set" in page
-    assert json.loads(call(*asked)[1])["run"] == said["run"]
+    assert json.loads(call(*command)[1])["run"] == first["run"]
     mine.write_text(MINE.replace("0.5) ** 2", "0.5) ** 2 * 4"))
-    again = json.loads(call(*asked)[1])
-    assert again["run"] != said["run"]
-    assert again["table"][0]["measured"] == pytest.approx(2 * said["table"][0]["measured"])
+    again = json.loads(call(*command)[1])
+    assert again["run"] != first["run"]
+    assert again["table"][0]["measured"] == pytest.approx(2 * first["table"][0]["measured"])
     with pytest.raises(BadInput, match=r"'mine', which this version does not know; if it is your"):
         write_report(RunFolder(folder))
 
@@ -165,9 +165,9 @@ def test_what_has_no_rate_is_refused_before_it_is_run(setting, message):
 
 def test_another_model_is_recorded_with_its_own_weights():
     config = load("bert").configured({"model": "smollm2"})
-    found = with_model(config)
-    assert found["weights"] == weights("smollm2")["weights"] != config["weights"]
-    assert found["text"] == config["text"]
+    result = with_model(config)
+    assert result["weights"] == weights("smollm2")["weights"] != config["weights"]
+    assert result["text"] == config["text"]
 
 
 def test_settings_are_of_the_kind_they_replace():

@@ -25,5 +25,5 @@ def test_what_second_order_leaves_out_grows_as_the_change_does():
     assert third_order(0.001, 0.1) / 0.001 == pytest.approx(third_order(0.1, 0.1) / 0.1 / 10)
     rows = pd.DataFrame({"predicted": [0.1, 0.1], "measured": [0.1, 0.1], "stderr": [0.0, 0.0]})
     stated = rows.assign(predicted_stderr=np.nan, numerical_error=0.03)
-    found = predicted_with_error(stated, draws=2, stderr="stderr")
-    assert found["prediction_error"].tolist() == pytest.approx([0.03, 0.03])
+    result = predicted_with_error(stated, draws=2, stderr="stderr")
+    assert result["prediction_error"].tolist() == pytest.approx([0.03, 0.03])

@@ -19,8 +19,8 @@ def finder(labels=None):
 
 
 def test_nearest_other_passage_is_found():
-    found = finder()
-    assert found.hits(found.dense[found.task.queries]) == {
+    result = finder()
+    assert result.hits(result.dense[result.task.queries]) == {
         "article": pytest.approx([False, True]),
         "neighbour": pytest.approx([False, True]),
     }
@@ -29,8 +29,8 @@ def test_nearest_other_passage_is_found():
 def test_labels_are_learnt_from_texts_that_are_not_asked():
     pytest.importorskip("sklearn")
     labels = np.array(list("xaxbbxxxa"))
-    found = finder(labels)
-    assert found.hits(found.dense[found.task.queries])["label"].tolist() == [True, True]
+    result = finder(labels)
+    assert result.hits(result.dense[result.task.queries])["label"].tolist() == [True, True]
 
 
 def test_errors_over_documents_count_documents_and_not_texts():

@@ -112,8 +112,8 @@ def test_random_kills_change_no_bit_and_lose_nothing(tmp_path, cluster, drivers,
     plan = [chance.choice(["worker", "worker", "driver"]) for _ in range(chance.randint(1, 3))]
     code = None
     while code != 0:
-        asked = {"config": config, "root": str(root), "address": cluster.scheduler_address}
-        print(json.dumps(asked), file=drivers.stdin, flush=True)
+        task = {"config": config, "root": str(root), "address": cluster.scheduler_address}
+        print(json.dumps(task), file=drivers.stdin, flush=True)
         driver = int(drivers.stdout.readline())
         while plan:
             time.sleep(chance.uniform(0.0, 0.5))

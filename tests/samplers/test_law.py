@@ -40,8 +40,8 @@ def test_errors_on_a_sequence_are_those_of_the_law(sampler):
     sequence = rng.standard_normal((SIZE, 3))
     head = al.Head(0.8 * np.eye(3), rng.standard_normal((2, 3)))
     errors = sampled_errors(head, sequence, PLACES.numpy(), sampler, DRAWS, seed=1)
-    asked = sequence[PLACES.numpy()]
-    tilts, keys = torch.from_numpy(head.tilts(asked)), torch.from_numpy(sequence)
+    queries = sequence[PLACES.numpy()]
+    tilts, keys = torch.from_numpy(head.tilts(queries)), torch.from_numpy(sequence)
     seeing = sampler.bind(Products(tilts, keys, lambda products: products))
     law = sampler_law(seeing, tilts @ keys.T, sequence @ head.V.T, PLACES)
     squares = (errors**2).sum(-1)

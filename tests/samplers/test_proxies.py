@@ -33,15 +33,15 @@ def test_more_bits_and_dimensions_are_nearer_and_read_more():
 
 
 def test_no_key_of_a_page_has_a_better_product_than_its_page():
-    found = Pages(8).products(QUERY, KEY)
-    assert found.shape == TRUE.shape
-    assert (found >= TRUE - 1e-5).all()
-    assert (found[..., :8] == found[..., :1]).all()
+    result = Pages(8).products(QUERY, KEY)
+    assert result.shape == TRUE.shape
+    assert (result >= TRUE - 1e-5).all()
+    assert (result[..., :8] == result[..., :1]).all()
     torch.testing.assert_close(Pages(1).products(QUERY, KEY), TRUE)
 
 
 def test_a_threshold_by_exact_products_is_the_threshold():
-    products = Products(QUERY, KEY, lambda found: found)
+    products = Products(QUERY, KEY, lambda item: item)
     places = torch.arange(3)
     plain = al.Threshold(5.0).inclusion_probabilities(TRUE, places)
     same = (

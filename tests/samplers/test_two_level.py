@@ -66,5 +66,5 @@ def test_few_pages_are_read_with_one_level():
     given, places = products(queries=(100, 200))
     scores = given.exact()
     two = al.TwoLevel(20.0).bind(given).inclusion_probabilities(scores, places)
-    one = al.Threshold(20.0, proxy="index").bind(given).inclusion_probabilities(scores, places)
-    torch.testing.assert_close(two, one)
+    result = al.Threshold(20.0, proxy="index").bind(given).inclusion_probabilities(scores, places)
+    torch.testing.assert_close(two, result)

@@ -42,9 +42,9 @@ def test_merging_disjoint_keys_is_attention_over_their_union(cut, seed):
 
 def test_prefixes_match_attention_over_each_prefix():
     tilts, keys = tensors(3, queries=30, keys=60)
-    sizes, asked = [4, 17, 33, 60], [4, 17, 20, 20]
+    sizes, wanted = [4, 17, 33, 60], [4, 17, 20, 20]
     for output, size, count in zip(
-        prefix_outputs(tilts, keys, sizes, asked), sizes, asked, strict=True
+        prefix_outputs(tilts, keys, sizes, wanted), sizes, wanted, strict=True
     ):
         assert output.shape == (2, count, 3)
         expected = dense(tilts[:, :count], keys[:, :size])[0]

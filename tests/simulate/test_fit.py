@@ -63,7 +63,7 @@ def test_the_slope_of_a_bent_curve_does_not_depend_on_noisy_standard_errors(rela
     value = N**-1.0 * (1 + (np.log(N) - np.log(200)) ** 2)
     rng = np.random.default_rng(0)
     errors = relative * value * np.exp(0.3 * rng.standard_normal((20, len(N))))
-    slopes = [al.fit_rate(curve(value, one)).beta for one in errors]
+    slopes = [al.fit_rate(curve(value, error)).beta for error in errors]
     assert np.ptp(slopes) < 1e-12
     assert slopes[0] == pytest.approx(al.fit_rate(curve(value, 0.0)).beta)
 
@@ -83,7 +83,7 @@ def test_theory_states_what_its_own_errors_make_of_the_slope():
     theory = Curve("mean", N, value, np.zeros(5), "theory", numerical_error=0.02 * value)
     fit = al.fit_rate(curve(value, 0.01 * value), predicted=theory)
     off = value * (1 + 0.02 * rng.standard_normal((4000, len(N))))
-    slopes = [al.fit_rate(Curve("mean", N, one, np.zeros(5), "theory")).beta for one in off]
+    slopes = [al.fit_rate(Curve("mean", N, entry, np.zeros(5), "theory")).beta for entry in off]
     assert fit.predicted_error == pytest.approx(np.std(slopes), rel=0.06)
     assert f"0.5000 ± {fit.predicted_error:.4f}" in str(fit)
 
@@ -125,7 +125,7 @@ def test_light_tails_are_rarely_called_heavy():
         curves = [
             al.measure(head, tokens, "mean", [20, 40, 80, 160], draws, seed=k) for k in range(40)
         ]
-        assert sum(al.fit_rate(one).heavy_tailed for one in curves) <= 4
+        assert sum(al.fit_rate(curve).heavy_tailed for curve in curves) <= 4
 
 
 def test_heavy_tails_are_found_with_enough_draws():

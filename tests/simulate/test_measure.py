@@ -83,10 +83,10 @@ def test_norms_are_the_norms_of_the_squares():
     sharp = al.Head(0.5 * np.eye(2))
     n = np.array([20, 1000])
     names = ["mean", "mean_norm", "covariance", "covariance_norm", "covariance_operator_norm"]
-    found = sweep(sharp, tokens, names, n, 30, np.random.SeedSequence(0), queries=10**6, sets=1)
-    np.testing.assert_allclose(found["mean_norm"].values ** 2, found["mean"].values)
-    np.testing.assert_allclose(found["covariance_norm"].values ** 2, found["covariance"].values)
-    ratio = found["covariance_operator_norm"].values / found["covariance_norm"].values
+    draws = sweep(sharp, tokens, names, n, 30, np.random.SeedSequence(0), queries=10**6, sets=1)
+    np.testing.assert_allclose(draws["mean_norm"].values ** 2, draws["mean"].values)
+    np.testing.assert_allclose(draws["covariance_norm"].values ** 2, draws["covariance"].values)
+    ratio = draws["covariance_operator_norm"].values / draws["covariance_norm"].values
     assert (ratio <= 1 + 1e-9).all()
     assert (ratio >= 1 / np.sqrt(2) - 1e-9).all()
 
@@ -94,7 +94,7 @@ def test_norms_are_the_norms_of_the_squares():
 def test_values_are_those_of_a_direct_computation():
     tokens, sharp = al.Gaussian(dim=2, mean=[0.3, -0.2]), al.Head(0.7 * np.eye(2), [[1.0, 2.0]])
     seed = np.random.SeedSequence(5)
-    found = sweep(sharp, tokens, ["mean", "covariance"], np.array([15, 40]), 3, seed)
+    draws = sweep(sharp, tokens, ["mean", "covariance"], np.array([15, 40]), 3, seed)
     limit_mean = sharp.V @ (np.eye(2) + sharp.A) @ tokens.mean()
     limit_cov = sharp.V @ sharp.A @ sharp.A.T @ sharp.V.T
     for row, child in enumerate(np.random.SeedSequence(5).spawn(3)):
@@ -107,9 +107,9 @@ def test_values_are_those_of_a_direct_computation():
                 spread = np.cov(outputs.T, bias=True).reshape(1, 1) - limit_cov
                 means.append(gap @ gap)
                 covariances.append((spread**2).sum())
-            assert found["mean"].values[row, column] == pytest.approx(np.mean(means), rel=1e-4)
+            assert draws["mean"].values[row, column] == pytest.approx(np.mean(means), rel=1e-4)
             square = np.mean(covariances)
-            assert found["covariance"].values[row, column] == pytest.approx(square, rel=1e-3)
+            assert draws["covariance"].values[row, column] == pytest.approx(square, rel=1e-3)
 
 
 def test_same_seed_same_draws_for_every_temperature():
@@ -139,13 +139,13 @@ def test_slopes_past_the_horizon(H, beta):
 def test_uniform_finds_what_a_fine_grid_finds():
     tokens, plain = al.Sphere(2), al.Head(np.eye(2))
     curve = al.measure(plain, tokens, "uniform", [40], 2, seed=4, radius=3.0)
-    found = []
+    rows = []
     for child in np.random.SeedSequence(4).spawn(2):
         keys = tokens.sample(40, np.random.default_rng(child))
         angles, lengths = np.meshgrid(np.linspace(0, 2 * np.pi, 361), np.linspace(0, 3, 61))
         x = np.stack([lengths * np.cos(angles), lengths * np.sin(angles)], axis=-1).reshape(-1, 2)
-        found.append(np.linalg.norm(plain(x, keys) - tokens.tilted_mean(x), axis=1).max())
-    assert curve.value[0] == pytest.approx(np.mean(found), rel=2e-3)
+        rows.append(np.linalg.norm(plain(x, keys) - tokens.tilted_mean(x), axis=1).max())
+    assert curve.value[0] == pytest.approx(np.mean(rows), rel=2e-3)
     assert curve.numerical_error[0] < 1e-3
 
 

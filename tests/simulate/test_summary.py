@@ -48,13 +48,13 @@ def pools():
 @pytest.mark.parametrize("replicates", [20, 40, 80])
 def test_weights_fitted_together_are_in_the_error(replicates):
     rng = np.random.default_rng(0)
-    found = []
+    rows = []
     for _ in range(600):
         control = rng.exponential(size=(replicates, 3)) - 1
         values = (control**2 + 2 * control).sum(axis=1)
         done = summarise(Samples("mean", np.array([10]), values[:, None], [control]))
-        found.append((done.value[0], done.stderr[0]))
-    ratio, _ = scatter(found, 3.0)
+        rows.append((done.value[0], done.stderr[0]))
+    ratio, _ = scatter(rows, 3.0)
     assert ratio == pytest.approx(1, abs=0.05)
 
 
@@ -62,15 +62,15 @@ def test_weights_fitted_together_are_in_the_error(replicates):
 @pytest.mark.parametrize("scale", [1.0, 6.0])
 def test_stated_errors_are_those_seen(pools, scale, statistic):
     samples = pools[scale][statistic]
-    found, plain = (
+    actual, plain = (
         [(s.value, s.stderr) for s in (summarise(p, control=c) for p in parts(samples, 20))]
         for c in (True, False)
     )
-    ratio, within = scatter(found, summarise(samples).value)
+    ratio, within = scatter(actual, summarise(samples).value)
     plain_ratio, plain_within = scatter(plain, samples.values.mean(axis=0))
     assert (ratio < plain_ratio + 0.2).all()
     assert (within > plain_within - 0.1).all()
-    gain = np.var([value for value, _ in plain], axis=0) / np.var([v for v, _ in found], axis=0)
+    gain = np.var([value for value, _ in plain], axis=0) / np.var([v for v, _ in actual], axis=0)
     assert (gain > 0.7).all()
 
 

@@ -27,9 +27,9 @@ def test_reference_values():
 def test_cosine_is_one_minus_c_over_alpha0(loss):
     task = SparseTask(10, 1, 5.0, 0.4)
     for alpha0 in (1e4, 1e5):
-        found = query_alignment(task, alpha0, loss, lr_w=0.5)
-        law = found.sign * (1 - found.constant / alpha0)
-        assert found.cosine == pytest.approx(law, abs=50 / alpha0**1.5)
+        alignment = query_alignment(task, alpha0, loss, lr_w=0.5)
+        law = alignment.sign * (1 - alignment.constant / alpha0)
+        assert alignment.cosine == pytest.approx(law, abs=50 / alpha0**1.5)
 
 
 def test_steps_scale_as_they_should():

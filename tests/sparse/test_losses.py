@@ -39,13 +39,13 @@ def test_envelope_slopes_are_derivatives_of_the_envelope(loss):
 
 def test_prox_is_the_minimiser():
     for loss in LOSSES:
-        found = minimize_scalar(
+        actual = minimize_scalar(
             lambda x, loss=loss: float(
                 loss.value(np.array([x]), np.array([1.0]))[0] + (x + 1.3) ** 2 / (2 * 2.5)
             )
         ).x
         eta = loss.prox(np.array([-1.3]), np.array([2.5]), np.array([1.0]))[0]
-        assert eta == pytest.approx(found, abs=1e-5)
+        assert eta == pytest.approx(actual, abs=1e-5)
 
 
 def test_initial_pull():

@@ -129,8 +129,8 @@ def brute_bayes(task, draws, seed):
 )
 def test_bayes_against_every_support_enumerated(task):
     expected, error = brute_bayes(task, 100_000, seed=1)
-    found = bayes_error(task)
-    assert abs(found.value - expected) < 4 * error + 3 * found.numerical_error + 1e-6
+    result = bayes_error(task)
+    assert abs(result.value - expected) < 4 * error + 3 * result.numerical_error + 1e-6
 
 
 def test_likelihood_ratio_is_the_average_over_supports():
@@ -148,9 +148,9 @@ def test_likelihood_ratio_is_the_average_over_supports():
 @pytest.mark.parametrize("prior", [0.5, 0.2])
 def test_inversion_and_quasi_random_points_agree(length, strength, prior):
     task = SparseTask(length, 1, strength, prior)
-    found = bayes_error(task)
-    assert found.method == "Fourier inversion"
-    assert found.value == pytest.approx(posterior_error(task, 12, 0), abs=3e-4)
+    error = bayes_error(task)
+    assert error.method == "Fourier inversion"
+    assert error.value == pytest.approx(posterior_error(task, 12, 0), abs=3e-4)
 
 
 def test_all_tokens_signal_is_two_gaussians():

@@ -21,7 +21,7 @@ TASK = SparseTask(10, 1, 5.0, 0.5)
 def test_reference_values(reference):
     section = reference["readout_asymptotics"]
     for case in section["cases"]:
-        found = readout(
+        result = readout(
             TASK,
             case["alpha"],
             cosine=0.8,
@@ -30,14 +30,14 @@ def test_reference_values(reference):
             ridge=case["ridge"],
         )
         tolerance = case.get("rtol", section["rtol"])
-        assert found.test_error == pytest.approx(case["test_error"], rel=tolerance)
-        assert found.train_loss == pytest.approx(case["train_loss"], rel=tolerance)
+        assert result.test_error == pytest.approx(case["test_error"], rel=tolerance)
+        assert result.train_loss == pytest.approx(case["train_loss"], rel=tolerance)
 
 
 def test_values_seen_here_do_not_move():
-    found = readout(TASK, 4.0, cosine=0.8, sharpness=1.0)
-    assert found.test_error == pytest.approx(0.03607, abs=2e-4)
-    assert found.train_loss == pytest.approx(0.05656, abs=2e-4)
+    result = readout(TASK, 4.0, cosine=0.8, sharpness=1.0)
+    assert result.test_error == pytest.approx(0.03607, abs=2e-4)
+    assert result.train_loss == pytest.approx(0.05656, abs=2e-4)
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_pooled_and_vectorized_are_one_system_counted_differently():
 def test_square_loss_pooled_without_signal_is_ridge_regression():
     # no signal: E (z - y)^2 on fresh bags has the closed form of ridge regression on noise
     task = SparseTask(4, 1, 0.0, 0.5)
-    found = readout(task, 2.0, "pooled", loss="square", ridge=0.0)
+    result = readout(task, 2.0, "pooled", loss="square", ridge=0.0)
     # n = 2 d: the residual variance is 1 - d/n on the training set, half of it the loss
-    assert found.train_loss == pytest.approx(0.25, abs=1e-6)
-    assert found.test_error == pytest.approx(0.5, abs=1e-9)
+    assert result.train_loss == pytest.approx(0.25, abs=1e-6)
+    assert result.test_error == pytest.approx(0.5, abs=1e-9)
 
 
 @pytest.mark.parametrize("model", ["attention", "pooled", "vectorized"])
@@ -170,7 +170,7 @@ def test_any_setting_converges(
     length, signals, strength, prior, log_alpha, log_ridge, cosine, sharpness, model, loss
 ):
     task = SparseTask(length, min(signals, length), strength, prior)
-    found = readout(
+    result = readout(
         task,
         float(np.exp(log_alpha)),
         model,
@@ -180,11 +180,11 @@ def test_any_setting_converges(
         ridge=10**log_ridge,
         log2_points=10,
     )
-    assert found.converged
-    assert found.residual < 1e-8
-    assert 0 <= found.test_error <= 1
-    assert found.train_loss >= 0
-    assert found.rest > 0
+    assert result.converged
+    assert result.residual < 1e-8
+    assert 0 <= result.test_error <= 1
+    assert result.train_loss >= 0
+    assert result.rest > 0
 
 
 def test_transfer_to_the_same_task_is_the_test_error():
@@ -217,19 +217,19 @@ def test_bad_input_is_one_sentence(change, word):
 
 
 def test_the_picture_is_the_law_of_the_prediction_in_each_class():
-    found = readout(SparseTask(6, 1, 4.0, 0.3), 2.0, cosine=0.8, sharpness=1.0)
-    positive, negative = found.panel().series[:2]
+    result = readout(SparseTask(6, 1, 4.0, 0.3), 2.0, cosine=0.8, sharpness=1.0)
+    positive, negative = result.panel().series[:2]
     x = np.asarray(positive.x)
     assert np.trapezoid(positive.y, x) == pytest.approx(0.3, abs=0.005)
     assert np.trapezoid(negative.y, x) == pytest.approx(0.7, abs=0.005)
     wrong = np.trapezoid(np.where(x < 0, positive.y, negative.y), x)
-    assert wrong == pytest.approx(found.test_error, abs=0.01)
+    assert wrong == pytest.approx(result.test_error, abs=0.01)
 
 
 def test_it_prints_and_makes_a_frame():
-    found = readout(TASK, 2.0, cosine=0.8, sharpness=1.0)
-    assert "test error" in str(found)
-    assert found.to_frame().loc[0, "test_error"] == found.test_error
+    result = readout(TASK, 2.0, cosine=0.8, sharpness=1.0)
+    assert "test error" in str(result)
+    assert result.to_frame().loc[0, "test_error"] == result.test_error
 
 
 @pytest.mark.parametrize(

@@ -131,8 +131,8 @@ def test_replicates_do_not_depend_on_order_and_need_two():
 
 
 def test_one_class_by_chance_is_separable():
-    found = simulate_capacity(SparseTask(3, 1, 2.0, 0.02), 0.3, dim=10, replicates=3)
-    assert found.mean["separable"] == 1.0
+    measured = simulate_capacity(SparseTask(3, 1, 2.0, 0.02), 0.3, dim=10, replicates=3)
+    assert measured.mean["separable"] == 1.0
 
 
 def test_intervals_of_cosines_hold_the_truth():
@@ -143,9 +143,9 @@ def test_intervals_of_cosines_hold_the_truth():
         query = 6 * np.eye(dim)[0] + rng.standard_normal(dim)
         return {"cosine": float(query[0] / np.linalg.norm(query))}
 
-    found = [replicate(draw, dim, 1, 8, seed) for seed in range(seeds)]
+    results = [replicate(draw, dim, 1, 8, seed) for seed in range(seeds)]
     names = ("mean", "stderr", "skewness")
-    value, stderr, skew = (np.array([getattr(f, k)["cosine"] for f in found]) for k in names)
+    value, stderr, skew = (np.array([getattr(f, k)["cosine"] for f in results]) for k in names)
     low, high = interval(value, stderr, skew, 7)
     truth = np.tanh(np.arctanh(value).mean())
     share = ((low <= truth) & (truth <= high)).mean()

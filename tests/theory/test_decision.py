@@ -26,9 +26,9 @@ def listed(sampler):
     """Log-odds over every outcome of a sampler, and its chance."""
     if sampler.draws == "with replacement":
         every = list(product(range(9), repeat=sampler.size))
-        return [odds_over(one) for one in every], np.full(len(every), 1 / len(every))
+        return [odds_over(entry) for entry in every], np.full(len(every), 1 / len(every))
     every = list(combinations(range(9), sampler.size))
-    return [odds_over(one) for one in every], np.full(len(every), 1 / len(every))
+    return [odds_over(entry) for entry in every], np.full(len(every), 1 / len(every))
 
 
 @pytest.mark.parametrize(

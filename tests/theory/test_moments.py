@@ -16,15 +16,15 @@ SHIFTED = al.Gaussian(np.diag([1.0, 0.7, 0.4]), mean=[0.3, -0.5, 0.2])
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0, 0.97))
 def test_one_dimension_has_a_closed_form(h):
-    found = al.mean_covariance(al.Head([[h]]), al.Gaussian(dim=1))
-    np.testing.assert_allclose(found, h**2 + 2 * h + (1 - h**4) ** -1.5, rtol=1e-11)
+    covariance = al.mean_covariance(al.Head([[h]]), al.Gaussian(dim=1))
+    np.testing.assert_allclose(covariance, h**2 + 2 * h + (1 - h**4) ** -1.5, rtol=1e-11)
 
 
 def test_reference_file(reference):
     section = reference["mean_covariance_gaussian"]
     for case in section["cases"]:
-        found = al.mean_covariance(al.Head([[case["H"]]]), al.Gaussian(dim=1))
-        np.testing.assert_allclose(found[0, 0], case["value"], rtol=section["rtol"])
+        covariance = al.mean_covariance(al.Head([[case["H"]]]), al.Gaussian(dim=1))
+        np.testing.assert_allclose(covariance[0, 0], case["value"], rtol=section["rtol"])
 
 
 def test_infinite_at_and_past_the_horizon():
@@ -58,8 +58,8 @@ def test_influences_are_the_expectations_they_stand_for():
     for k in range(len(y)):
         pull = (ratio[k][:, None] * (values[k] - outputs)).T @ centred
         expected = np.outer(own[k] - mean, own[k] - mean) - covariance + pull + pull.T
-        found = al.covariance_influence(HEAD, SHIFTED, y[k])
-        np.testing.assert_allclose(found[0], expected, atol=2e-3)
+        result = al.covariance_influence(HEAD, SHIFTED, y[k])
+        np.testing.assert_allclose(result[0], expected, atol=2e-3)
 
 
 def test_influence_has_mean_zero_and_the_covariance_it_claims():
@@ -99,7 +99,7 @@ def test_finite_populations_by_sums():
 @pytest.mark.parametrize("tokens", [al.Sphere(3), al.Cube(3), al.Ball(3)])
 def test_other_measures_against_draws(tokens):
     n = 400
-    found = np.trace(al.mean_covariance(HEAD, tokens))
+    result = np.trace(al.mean_covariance(HEAD, tokens))
     rng = np.random.default_rng(2)
     reference = al.limit(HEAD, tokens)(tokens.points(1 << 14)).mean(axis=0)
     squares = []
@@ -107,4 +107,4 @@ def test_other_measures_against_draws(tokens):
         y = tokens.sample(n, rng)
         squares.append(n * ((HEAD(y, y).mean(axis=0) - reference) ** 2).sum())
     squares = np.array(squares)
-    assert abs(found - squares.mean()) < 4 * squares.std() / np.sqrt(len(squares)) + 0.02 * found
+    assert abs(result - squares.mean()) < 4 * squares.std() / np.sqrt(len(squares)) + 0.02 * result

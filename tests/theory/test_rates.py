@@ -10,11 +10,11 @@ def head(h):
 
 @pytest.mark.parametrize(("h", "beta"), [(0.5, 0.5), (1.0, 0.5), (1.5, 0.3077), (2, 0.2), (3, 0.1)])
 def test_mean_exponent(h, beta):
-    found = al.rate(head(h), al.Gaussian(dim=1), "mean")
-    np.testing.assert_allclose(found.beta, beta, atol=1e-4)
-    assert al.rate(head(h), al.Gaussian(dim=1), "covariance").beta == found.beta
-    assert found.horizon == pytest.approx(h)
-    assert found.rms_beta <= found.beta + 1e-12
+    rate = al.rate(head(h), al.Gaussian(dim=1), "mean")
+    np.testing.assert_allclose(rate.beta, beta, atol=1e-4)
+    assert al.rate(head(h), al.Gaussian(dim=1), "covariance").beta == rate.beta
+    assert rate.horizon == pytest.approx(h)
+    assert rate.rms_beta <= rate.beta + 1e-12
 
 
 @pytest.mark.parametrize("h", [2.0, 3.0])

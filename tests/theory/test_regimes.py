@@ -21,8 +21,8 @@ def test_quadratic_form_is_chi_squared(dim, level, scale, shift):
     law = stats.ncx2(dim, dim * shift**2) if shift > 1e-3 else stats.chi2(dim)
     shift = shift if shift > 1e-3 else 0.0
     value = float(law.ppf(level))
-    found, error = quadratic_form_cdf(np.full(dim, scale), np.full(dim, shift), scale * value)
-    assert found == pytest.approx(level, abs=1e-8)
+    result, error = quadratic_form_cdf(np.full(dim, scale), np.full(dim, shift), scale * value)
+    assert result == pytest.approx(level, abs=1e-8)
     assert error < 1e-9
 
 
@@ -38,11 +38,11 @@ def test_gaussian_fractions_against_drawn_queries(mean):
     tilts = head.tilts(queries)
     sigma = np.sqrt(np.einsum("ni,ij,nj->n", tilts, tokens.cov(), tilts))
     for i, threshold in enumerate(np.sqrt(2 * np.log(n))):
-        for found, counted in (
+        for entry, counted in (
             (exact.gaussian[i], sigma < threshold / 2),
             (exact.frozen[i], sigma > threshold),
         ):
-            assert abs(found - counted.mean()) < 4.5 * counted.std() / np.sqrt(len(sigma)) + 1e-6
+            assert abs(entry - counted.mean()) < 4.5 * counted.std() / np.sqrt(len(sigma)) + 1e-6
     assert exact.typical_sigma == pytest.approx(np.sqrt((sigma**2).mean()), rel=0.02)
 
 

@@ -62,7 +62,7 @@ def test_tilted_moments_are_those_of_reweighted_samples(name, data):
     blocks = ratio.reshape(30, -1)
     stderr = blocks.mean(axis=1).std() / np.sqrt(30)
     assert abs(blocks.mean() - 1) < 5 * stderr + 1e-12
-    for found, values in (
+    for entry, values in (
         (tokens.tilted_mean(t), y),
         (
             tokens.tilted_cov(t),
@@ -70,10 +70,10 @@ def test_tilted_moments_are_those_of_reweighted_samples(name, data):
         ),
     ):
         weighted = (ratio.reshape(-1, *[1] * (values.ndim - 1)) * values).reshape(
-            30, -1, found.size
+            30, -1, entry.size
         )
         means = weighted.mean(axis=1)
-        gap = np.abs(means.mean(axis=0) - found.ravel())
+        gap = np.abs(means.mean(axis=0) - entry.ravel())
         assert (gap <= 5.5 * means.std(axis=0) / np.sqrt(30) + 1e-9).all()
 
 

@@ -57,12 +57,12 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("asked", ASKED)
+@pytest.mark.parametrize("queried", ASKED)
 @pytest.mark.parametrize(("tokens", "error", "reason"), HEAVY)
-def test_heavy_and_unknown_tails_are_refused_everywhere(tokens, error, reason, asked):
+def test_heavy_and_unknown_tails_are_refused_everywhere(tokens, error, reason, queried):
     """Even where scores are so small that no draw or node meets the end of the CGF."""
     with pytest.raises(error, match=reason):
-        ASKED[asked](al.Head(1e-3 * np.eye(2)), tokens)
+        ASKED[queried](al.Head(1e-3 * np.eye(2)), tokens)
 
 
 @pytest.mark.parametrize(("tokens", "error", "reason"), HEAVY)
@@ -81,9 +81,9 @@ def test_what_the_refusal_recommends_works():
     head = al.Head(0.1 * np.eye(2))
     x = np.array([[1.0, -0.5]])
     for tokens in (WAITING, SILENT):
-        found = al.pointwise_error(head, tokens, x, [100], method="delta")
+        error = al.pointwise_error(head, tokens, x, [100], method="delta")
         measured = al.measure(head, tokens, "pointwise", [100], 400, x=x)
-        assert abs(found.mse[0, 0] / measured.value[0] - 1) < 0.05 + 4 * (
+        assert abs(error.mse[0, 0] / measured.value[0] - 1) < 0.05 + 4 * (
             measured.stderr[0] / measured.value[0]
         )
     assert al.pointwise_error(head, al.Laplace(2), x, [100]).mse[0, 0] > 0
@@ -92,5 +92,5 @@ def test_what_the_refusal_recommends_works():
 def test_a_head_without_scores_averages_whatever_the_tail():
     flat = al.Head(np.zeros((2, 2)))
     assert al.rate(flat, al.Laplace(2), "mean").beta == 0.5
-    found = al.predict(flat, al.Laplace(2), "mean", [50], method="delta")
-    np.testing.assert_allclose(found.value, 4 / 50, rtol=0.05)
+    predicted = al.predict(flat, al.Laplace(2), "mean", [50], method="delta")
+    np.testing.assert_allclose(predicted.value, 4 / 50, rtol=0.05)

@@ -103,10 +103,10 @@ def assumption_checks(
     cosine = float(np.sqrt(np.clip(agreement, 0.02, 1.0)))
     expected, threshold = scan_rule(replace(task, strength=cosine * task.strength))
     wrong: list[bool] = []
-    for k, found in enumerate(units):
-        cut = (noise @ found).mean() + threshold * (noise @ found).std()
-        wrong += [(bag @ found).max() < cut for bag in halves[1 - k]]
-        wrong += [(bag @ found).max() > cut for bag in negatives[k::2]]
+    for k, direction in enumerate(units):
+        cut = (noise @ direction).mean() + threshold * (noise @ direction).std()
+        wrong += [(bag @ direction).max() < cut for bag in halves[1 - k]]
+        wrong += [(bag @ direction).max() > cut for bag in negatives[k::2]]
     many = len(wrong)
     error_noise = float(np.sqrt(max(expected * (1 - expected), 1 / many) / many))
     numbers = (

@@ -394,16 +394,16 @@ def train_jointly(
 
     first = np.concatenate([start, np.zeros(dim + 1)])
     options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-10, "gtol": 1e-6}
-    found = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
-    if found.nit >= steps:
+    minimum = minimize(objective, first, jac=True, method="L-BFGS-B", options=options)
+    if minimum.nit >= steps:
         raise NotConverged(
             f"joint training did not settle in {steps} steps; raise ridge or steps.",
-            reached=float(np.abs(found.jac).max()),
+            reached=float(np.abs(minimum.jac).max()),
         )
-    z = forward(found.x)[2]
+    z = forward(minimum.x)[2]
     loss, error = float(np.logaddexp(0, -y * z).mean()), float(np.mean(y * z <= 0))
-    readout = LinearReadout(found.x[dim:-1], float(found.x[-1]), loss, error, int(found.nit))
-    return TrainedAttention(found.x[:dim], readout)
+    readout = LinearReadout(minimum.x[dim:-1], float(minimum.x[-1]), loss, error, int(minimum.nit))
+    return TrainedAttention(minimum.x[:dim], readout)
 
 
 TRAINING = ("two-step", "joint")

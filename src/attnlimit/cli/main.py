@@ -65,7 +65,7 @@ def load_command(name: str) -> Any:
     else:
         command = getattr(module, name)
         paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-        unwrapped = "\n\n".join(" ".join(one.split()) for one in paragraphs)
+        unwrapped = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
         root.command(name, help=unwrapped)(command)
     return typer.main.get_group(root).commands[name]
 

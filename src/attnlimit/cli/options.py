@@ -110,8 +110,10 @@ def printable(value: Any) -> str:
     if letters.isprintable():
         return letters
     return "".join(
-        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode()
-        for one in letters
+        letter
+        if letter.isprintable() or letter == "\n"
+        else letter.encode("unicode_escape").decode()
+        for letter in letters
     )
 
 

@@ -156,5 +156,5 @@ def _list(name: str | None, json: bool) -> None:
         print_json(rows)
         return
     heading = "NAME" if name is None else f"{name} --set SETTING=VALUE"
-    shown = pd.DataFrame(rows).map(lambda one: one if isinstance(one, str) else dumps(one))
+    shown = pd.DataFrame(rows).map(lambda value: value if isinstance(value, str) else dumps(value))
     print_table(shown, f"attnlimit reproduce {heading}")

@@ -100,12 +100,12 @@ def open_capture(folder: str | Path) -> Capture:
     first. The folder may be anywhere that fsspec reads, as "s3://bucket/folder": its files are
     copied to this machine's cache when they are first needed.
     """
-    found = Manifest.read(capture_file(folder, MANIFEST))
-    special = torch.zeros(len(found.tokens), dtype=torch.bool)
-    special[list(found.special)] = True
-    text = found.tokens, torch.tensor(found.positions), special
-    layers, shape = StoredLayers(folder, found), (found.depth, found.heads)
-    return Capture(layers, *text, *shape, found.source, found.probes)
+    manifest = Manifest.read(capture_file(folder, MANIFEST))
+    special = torch.zeros(len(manifest.tokens), dtype=torch.bool)
+    special[list(manifest.special)] = True
+    text = manifest.tokens, torch.tensor(manifest.positions), special
+    layers, shape = StoredLayers(folder, manifest), (manifest.depth, manifest.heads)
+    return Capture(layers, *text, *shape, manifest.source, manifest.probes)
 
 
 def from_arrays(

@@ -224,8 +224,8 @@ def _two_query(head: CapturedHead, counts: Counts, replacement: bool) -> Curve:
 
 
 def _delta(head: CapturedHead, statistic: str, replacement: bool, counts: Counts) -> Curve:
-    found = head_influence(head)
-    variance = found.variance
+    influence = head_influence(head)
+    variance = influence.variance
     if statistic == "pointwise":  # mean over queries of n_i sum_j P_ij^2 |V_j - O_i|^2
         total = 0.0
         for _, scores in head.blocks():
@@ -235,7 +235,7 @@ def _delta(head: CapturedHead, statistic: str, replacement: bool, counts: Counts
             total += float(each.double().sum())
         variance = total / len(head)
     value = first_order(np.asarray(variance), counts, len(head), replacement)
-    expansion = np.array([found.mean_participation]), np.array([found.second_order])
+    expansion = np.array([influence.mean_participation]), np.array([influence.second_order])
     reliable = is_reliable(*expansion, counts)[0]
     notes: tuple[str, ...] = ()
     if not reliable.all():

@@ -104,7 +104,7 @@ def influence(capture: Captured, layer: int, head: int | None = None) -> Array:
     The layer's is the length of the concatenated psi of its heads.
     """
     heads = range(capture.heads) if head is None else [capture.check_head(head)]
-    psi = torch.cat([head_influence(capture[layer, one]).psi for one in heads], dim=1)
+    psi = torch.cat([head_influence(capture[layer, number]).psi for number in heads], dim=1)
     return psi.norm(dim=1).double().numpy()
 
 
@@ -150,9 +150,11 @@ class DeltaCurves(Result, Pictured):
 def delta_curves(capture: Captured, n: ArrayLike) -> DeltaCurves:
     """E|m_n - m|^2 of every head at every n, to first order, from one pass over the attention."""
     counts = np.atleast_1d(checks.token_counts(n, smallest=1))
-    found = [head_influence(head) for head in capture]
+    influences = [head_influence(head) for head in capture]
     variance, participation, saturation = (
-        np.array([getattr(one, name) for one in found]).reshape(len(capture.layers), -1)
+        np.array([getattr(influence, name) for influence in influences]).reshape(
+            len(capture.layers), -1
+        )
         for name in ("variance", "mean_participation", "second_order")
     )
     mse = first_order(variance, counts, len(capture), replacement=True)
@@ -216,12 +218,16 @@ def selection_error(
     counts = np.atleast_1d(checks.token_counts(n, smallest=1))
     if counts.max() > len(capture):
         raise BadInput(f"There are {len(capture)} tokens; {counts.max()} of them is too many.")
-    captured = [capture[number, one] for one in heads]
-    found = [head_influence(one) for one in captured]
+    captured = [capture[number, index] for index in heads]
+    influences = [head_influence(captured_head) for captured_head in captured]
     place = torch.arange(len(capture)).double()
     importance = {
-        "influence": torch.cat([one.psi for one in found], dim=1).double().norm(dim=1),
-        "heavy hitters": torch.stack([one.received for one in found]).double().sum(0),
+        "influence": torch.cat([influence.psi for influence in influences], dim=1)
+        .double()
+        .norm(dim=1),
+        "heavy hitters": torch.stack([influence.received for influence in influences])
+        .double()
+        .sum(0),
         "recent": place,
         "first and recent": place.masked_fill(place < 4, torch.inf),
     }
@@ -235,7 +241,9 @@ def selection_error(
             for draw in range(times):
                 scores = torch.rand(len(place), generator=generator) if known is None else known
                 added = _kept(scores, count, weighted, generator)
-                errors[draw] = _errors(captured, [one.output for one in found], added.float())
+                errors[draw] = _errors(
+                    captured, [influence.output for influence in influences], added.float()
+                )
             spread = errors.std(axis=0, ddof=1) / times**0.5 if times > 1 else np.zeros(2)
             both = np.stack([errors.mean(axis=0), spread], axis=1)
             rows.append((count, rule, *both.ravel().tolist()))

@@ -18,8 +18,8 @@ def horizons(capture: Captured) -> Array:
     scale S^1/2 W_k' W_q S^1/2 are the eigenvalues of scale^2 Cov(k) Cov(q): the captured queries
     and keys are enough, and position rotations are part of them.
     """
-    found = [head_horizon(head) for head in capture]
-    return np.array(found).reshape(len(capture.layers), -1)
+    values = [head_horizon(head) for head in capture]
+    return np.array(values).reshape(len(capture.layers), -1)
 
 
 def head_horizon(head: CapturedHead) -> float:

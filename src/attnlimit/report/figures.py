@@ -108,10 +108,10 @@ class Legend:
     def of(cls, spec: FigureSpec, width: float) -> Legend | None:
         """Legend of a figure of this width; None for a panel with room for its own."""
         labels = {
-            one.label: f"{panel.legend_title or ''} {one.label}".strip()
+            series.label: f"{panel.legend_title or ''} {series.label}".strip()
             for panel in spec.panels
-            for one in panel.series
-            if one.label
+            for series in panel.series
+            if series.label
         }
         if not labels or (len(spec.panels) == 1 and len(labels) <= MANY_LABELS):
             return None
@@ -141,7 +141,7 @@ def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
 
         _, axis = pyplot.subplots(figsize=PANEL_SIZE, layout="constrained")
         axis.set_prop_cycle(color=PALETTE)
-    groups = dict.fromkeys(one.group for one in panel.series if one.group != REFERENCE)
+    groups = dict.fromkeys(series.group for series in panel.series if series.group != REFERENCE)
     colours = {group: color or _next_colour(axis) for group in groups}
     _draw_panel(axis, panel, colours | {REFERENCE: GREY})
     return axis

@@ -56,7 +56,10 @@ def comparison_page(runs: Sequence[RunContent], names: Sequence[str]) -> str:
     configs = [run.record["config"] for run in runs]
     labels = list(names)
     if all("model" in config and "text" in config for config in configs):
-        named = [f"{one['model']} on {one['text'].removeprefix('wikipedia:')}" for one in configs]
+        named = [
+            f"{config['model']} on {config['text'].removeprefix('wikipedia:')}"
+            for config in configs
+        ]
         labels = labels if named[0] == named[1] else named
     if labels[0] == labels[1]:  # the same folder name at two places
         labels = [f"{labels[0]} (first)", f"{labels[1]} (second)"]
@@ -86,13 +89,13 @@ def difference(
 
     Columns that agree identify the rows; None if the tables do not match row by row.
     """
-    one, two = first[1], second[1]
-    if list(one.columns) != list(two.columns) or len(one) != len(two):
+    before, after = first[1], second[1]
+    if list(before.columns) != list(after.columns) or len(before) != len(after):
         return None
-    same = [name for name in one if one[name].equals(two[name])]
-    shown = {name: one[name] for name in same}
-    for name in (column for column in one if column not in same):
-        values = [frame[name].map(_number) for frame in (one, two)]
+    same = [name for name in before if before[name].equals(after[name])]
+    shown = {name: before[name] for name in same}
+    for name in (column for column in before if column not in same):
+        values = [frame[name].map(_number) for frame in (before, after)]
         if any(column.isna().all() for column in values):
             continue
         shown |= {f"{name}, {label}": frame[name] for label, frame in (first, second)}
@@ -131,12 +134,12 @@ def figures_document(title: str, body: str, figures: Sequence[FigureSpec]) -> st
     """Return a page whose script draws figures in the places of its `body`."""
     panels = [
         [
-            vars(panel) | {"series": [_coloured(one, figure) for one in panel.series]}
+            vars(panel) | {"series": [_coloured(series, figure) for series in panel.series]}
             for panel in figure.panels
         ]
         for figure in figures
     ]
-    data = {"figures": [{"panels": one} for one in panels]}
+    data = {"figures": [{"panels": content} for content in panels]}
     return document(title, body, data, [asset("run.js")])
 
 

@@ -105,7 +105,7 @@ class Bert(EveryHead):
                 rows.append((name, size, *law_here, *drawn))
         columns = ["statistic", "n", "predicted", OWN, "measured", "stderr", SKEWNESS]
         layer = [capture[head.layer, number] for number in range(capture.heads)]
-        q, k = (torch.cat([getattr(one, name) for one in layer], dim=1) for name in "qk")
+        q, k = (torch.cat([getattr(other, name) for other in layer], dim=1) for name in "qk")
         summed = unscaled_horizon(q, k)  # of all heads as one matrix, as in the published code
         frame = pd.DataFrame(rows, columns=columns)
         return frame.assign(replicates=draws, summed_horizon=summed)
@@ -288,12 +288,12 @@ class WindowAndRandom(EveryHead):
         )
 
     def _better(
-        self, config: Config, curves: pd.DataFrame, one: str, other: str
+        self, config: Config, curves: pd.DataFrame, scheme: str, other: str
     ) -> tuple[int, int]:
         """Heads in which a scheme has a smaller error than another, and all heads."""
         here = where(curves, n=config["shown_n"])
         errors = here.pivot_table("measured", ["layer", "head"], "scheme")
-        return int((errors[one] < errors[other]).sum()), len(errors)
+        return int((errors[scheme] < errors[other]).sum()), len(errors)
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         by, rates = ["scheme", "n"], []

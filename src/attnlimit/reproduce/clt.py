@@ -130,13 +130,15 @@ class CentralLimit(DrawnExperiment):
             shown = np.unique(largest["normal_quantile"].searchsorted(np.linspace(-2.4, 2.3, 21)))
             normal = largest["normal_quantile"].iloc[shown]
             quantiles.append(Series(normal, scaled.iloc[shown], "points", label, label))
-            one = _moments(part)
-            deviations.append(points(one, label=label))
-            deviations.append(Series(one["n"], one["predicted"], "line", None, label))
+            moments = _moments(part)
+            deviations.append(points(moments, label=label))
+            deviations.append(Series(moments["n"], moments["predicted"], "line", None, label))
             if H < 1:
-                deviations.append(Series(one["n"], one["limit_deviation"], "dotted", None, label))
+                deviations.append(
+                    Series(moments["n"], moments["limit_deviation"], "dotted", None, label)
+                )
             # bars side by side
-            beside = one.assign(n=one["n"] * 1.08 ** (place - len(config["horizons"]) // 2))
+            beside = moments.assign(n=moments["n"] * 1.08 ** (place - len(config["horizons"]) // 2))
             distances.append(points(beside, "n", "distance", "distance_stderr", label))
         quantiles.append(Series([-2.4, 2.4], [-2.4, 2.4], "dotted", "normal law", REFERENCE))
         floor = noise_floor(config["replicates"])

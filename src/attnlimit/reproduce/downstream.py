@@ -135,7 +135,7 @@ def _labelled(name: str, tokens: int, source: str, most: int) -> RetrievalTask:
     """At most `most` of the user's texts, in an order that mixes labels; the first are queries."""
     model, texts = load_once(name), read_labelled(source)
     order = np.random.default_rng(0).permutation(len(texts))[:most]
-    ids = [model.ids(texts.texts[one], tokens) for one in order]
+    ids = [model.ids(texts.texts[place], tokens) for place in order]
     tested = np.arange(round(TESTED * len(order)))
     return RetrievalTask(ids, np.arange(len(order)), tested, np.array(texts.labels)[order])
 
@@ -227,7 +227,7 @@ def formatted(means: pd.DataFrame) -> pd.DataFrame:
     for key, name in (QUESTIONS | {"loss": "1 - cosine"}).items():
         if key in means:
             both = means[[key, f"{key} stderr"]].to_numpy(float)
-            shown[name] = [format_pm(*one) for one in both]
+            shown[name] = [format_pm(*pair) for pair in both]
     return shown
 
 
@@ -311,7 +311,7 @@ class Downstream(Experiment):
         model, ids = load_once(shard["model"]), retrieval_task(shard).ids[place]
         how: dict[str, Any] = {"probes": shard["probes"], "seed": seed, "check": False}
         errors = output_errors(model, ids, samplers, **how)
-        rows = [(*cases[name], one.value, float(one.trusted)) for name, one in errors.items()]
+        rows = [(*cases[name], error.value, float(error.trusted)) for name, error in errors.items()]
         return pd.DataFrame(rows, columns=["scheme", "n", "predicted_loss", "trusted"])
 
     def predicted(self, config: Config) -> np.ndarray:
@@ -330,7 +330,7 @@ class Downstream(Experiment):
             for n in sizes
             for repeat in range(config["repeats"])
         ]
-        return [{**config, **one} for one in [*dense, *few, *thin]]
+        return [{**config, **part} for part in [*dense, *few, *thin]]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Embed some passages, embed all thinned queries, or predict the errors of a few."""
@@ -338,13 +338,15 @@ class Downstream(Experiment):
         model = load_once(shard["model"])
         if "predict" in shard:
             places = self.predicted(shard)[shard["predict"] :][:FEW]
-            rows = [self.predict(shard, int(one), number).assign(place=one) for one in places]
+            rows = [self.predict(shard, int(place), number).assign(place=place) for place in places]
             return pd.concat(rows, ignore_index=True).assign(kind="predicted")
         if "dense" in shard:
             places = np.arange(len(task.ids))[shard["dense"] :][:BLOCK]
-            return _stored(places, embed(model, [task.ids[one] for one in places]), kind="dense")
+            return _stored(
+                places, embed(model, [task.ids[place] for place in places]), kind="dense"
+            )
         thinned = self.samplers(shard["scheme"], shard["size"], shard)
-        vectors = embed(model, [task.ids[one] for one in task.queries], thinned, seed=number)
+        vectors = embed(model, [task.ids[place] for place in task.queries], thinned, seed=number)
         about = {"scheme": shard["scheme"], "n": shard["size"], "repeat": shard["repeat"]}
         return _stored(task.queries, vectors, kind="thin", **about)
 

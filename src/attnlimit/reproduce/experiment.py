@@ -163,9 +163,9 @@ class Experiment(ABC):
         """Refuse settings that cannot be computed; by default counts that are too small."""
         for key, value in config.items():
             smallest = SMALLEST.get(key.rpartition("_")[2])
-            for one in value if isinstance(value, list) else [value]:
-                if smallest is not None and type(one) is int:
-                    checks.count(one, key, smallest=smallest)
+            for number in value if isinstance(value, list) else [value]:
+                if smallest is not None and type(number) is int:
+                    checks.count(number, key, smallest=smallest)
 
 
 class DrawnExperiment(Experiment):
@@ -191,7 +191,9 @@ def grid(low: int, high: int, count: int) -> list[int]:
 def _alike(value: Any, default: Any) -> bool:
     """Whether a value can replace a default; any can where that is None."""
     if isinstance(default, list) and isinstance(value, list):
-        return bool(value) and all(any(_alike(one, other) for other in default) for one in value)
+        return bool(value) and all(
+            any(_alike(entry, other) for other in default) for entry in value
+        )
     whole_for_real = type(value) is int and type(default) is float
     return default is None or type(value) is type(default) or whole_for_real
 

@@ -130,8 +130,8 @@ class Hardmax(DrawnExperiment):
             for what, here in groups(sphere[sphere["what"] != "hardmax"], "what")
         ]
         errors = [
-            replace(one, style="dashed") if one.label == NAMES["log"] else one
-            for one in pairs(sphere, "what", names=NAMES)
+            replace(series, style="dashed") if series.label == NAMES["log"] else series
+            for series in pairs(sphere, "what", names=NAMES)
         ]
         panels += [
             panel(f"sphere, d = {dim}: schedules of λ", errors, "error"),

@@ -65,9 +65,9 @@ def pairs(
     """A `pair` for each value of a column, in its own colour, with its name in the legend."""
     name = names.__getitem__ if isinstance(names, Mapping) else names
     return [
-        one
+        series
         for key, part in groups(rows, by)
-        for one in pair(part, x, name(key) if legend else None, key)
+        for series in pair(part, x, name(key) if legend else None, key)
     ]
 
 

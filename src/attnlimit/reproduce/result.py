@@ -78,7 +78,7 @@ class Result:
         for size in ("", " --paper"):
             defaults = json.loads(json.dumps(self.experiment.config(bool(size))))
             changed[size] = {k: v for k, v in given.items() if defaults.get(k) != v}
-        size = min(changed, key=lambda one: len(changed[one]))
+        size = min(changed, key=lambda size: len(changed[size]))
         more = [f" --set {quote(f'{k}={json.dumps(v)}')}" for k, v in changed[size].items()]
         name, file = self.experiment.name, _file(self.experiment)
         if file is not None:
@@ -182,8 +182,8 @@ def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
         raise BadInput(
             f"Only runs of one kind can be compared; these are {names[0]!r} and {names[1]!r}."
         )
-    with _readable(first) as one, _readable(second) as two:
-        contents = one.content(records[0]), two.content(records[1])
+    with _readable(first) as left, _readable(second) as right:
+        contents = left.content(records[0]), right.content(records[1])
         page = comparison_page(contents, (first.path.name, second.path.name))
     return write_page(target, page)
 

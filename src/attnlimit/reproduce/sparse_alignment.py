@@ -50,9 +50,11 @@ class QueryAlignment(Experiment):
     def shards(self, config: Config) -> list[Shard]:
         common = shared(config, "settings", "alphas", "lines")
         settings = [{"name": k, "setting": v, **common} for k, v in config["settings"].items()]
-        points = [{**one, "alphas": [alpha]} for one in settings for alpha in config["alphas"]]
+        points = [
+            {**setting, "alphas": [alpha]} for setting in settings for alpha in config["alphas"]
+        ]
         grid = np.geomspace(0.25, 64, config["lines"]).tolist()
-        return points + [{**one, "alphas": grid, "dim": 0} for one in settings if grid]
+        return points + [{**setting, "alphas": grid, "dim": 0} for setting in settings if grid]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Cosine and norm, predicted beside measured."""

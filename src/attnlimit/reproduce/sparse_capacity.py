@@ -144,7 +144,7 @@ def capacities(curves: pd.DataFrame, replicates: int) -> pd.DataFrame:
     for (model, strength), part in groups(curves, *KEYS):
         star = float(where(part, quantity="capacity")["predicted"].iloc[0])
         dots = groups(where(part, quantity="separable").sort_values("dim", ascending=False), "dim")
-        halves = [(int(dim), *_crossing(one, replicates)) for dim, one in dots]
+        halves = [(int(dim), *_crossing(rows, replicates)) for dim, rows in dots]
         ratios = [ratio for _, ratio, _ in halves] + [np.nan, np.nan]
         limit = error = np.nan
         if len(halves) == 1:

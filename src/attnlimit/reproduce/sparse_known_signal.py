@@ -113,8 +113,8 @@ class KnownSignal(Experiment):
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
         # The best is dashed: attention is so close that its line would be hidden.
         series = [
-            replace(one, style="dashed") if one.label == RULES["bayes"] else one
-            for one in pairs(curves, "quantity", "strength", RULES)
+            replace(line, style="dashed") if line.label == RULES["bayes"] else line
+            for line in pairs(curves, "quantity", "strength", RULES)
         ]
         only = panel("error against strength", series, "error", "signal strength", x_scale="linear")
         caption = (
@@ -160,7 +160,7 @@ class Separation(Experiment):
             {**base, "length": length, "draws": base["draws"] * (length <= config["longest_drawn"])}
             for length in config["lengths"]
         ]
-        return [{**one, "rule": rule} for one in bags for rule in RULES]
+        return [{**shard, "rule": rule} for shard in bags for rule in RULES]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """The strength needed, and the error measured there on drawn bags."""

@@ -78,8 +78,8 @@ class Temperatures(DrawnExperiment):
     def shards(self, config: Config) -> list[Shard]:
         common = {key: config[key] for key in ("dim", "variance", "n") if key in config}
         scales = [{**common, "scale": scale} for scale in config["scales"]]
-        measured = [{**one, "kind": "measure"} for one in reversed(scales)]
-        return self.drawn(config, measured) + [{**one, "kind": "predict"} for one in scales]
+        measured = [{**shard, "kind": "measure"} for shard in reversed(scales)]
+        return self.drawn(config, measured) + [{**shard, "kind": "predict"} for shard in scales]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Measure all statistics at one scale, or predict the mean."""
@@ -139,12 +139,12 @@ class Temperatures(DrawnExperiment):
             series = pairs(here, "scale", names=_short, legend=first)
             title, scale = f"error of the {words}", "scale" if first else None
             panels.append(panel(title, series, "root mean square error", legend_title=scale))
-            one = here.groupby("scale", as_index=False).first()
-            H = np.geomspace(one["horizon"].min(), one["horizon"].max(), 200)
+            scales = here.groupby("scale", as_index=False).first()
+            H = np.geomspace(scales["horizon"].min(), scales["horizon"].max(), 200)
             limit, law = f"limit n → ∞: {self.formula}", "predicted at these n"
             lines = (
                 Series(H, self.limit(H, statistic), "dotted", limit, REFERENCE),
-                *pair(fitted(one), "horizon", law, "slope"),
+                *pair(fitted(scales), "horizon", law, "slope"),
             )
             title = f"slope of the {statistic} error, n from {n[0]} to {n[-1]}"
             slopes.append(panel(title, lines, "rate β", "horizon H", y_scale="linear"))

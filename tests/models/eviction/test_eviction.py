@@ -86,8 +86,8 @@ def test_a_sequence_gives_its_own_result_in_a_padded_batch(model, rule):
     texts, inputs = prompts((30, 44, 37))
     together = generate(model, inputs, rule)
     for row, text in enumerate(texts):
-        one = {"input_ids": text[None], "attention_mask": torch.ones(1, len(text)).long()}
-        assert torch.equal(generate(model, one, rule)[0], together[row, 44 - len(text) :])
+        results = {"input_ids": text[None], "attention_mask": torch.ones(1, len(text)).long()}
+        assert torch.equal(generate(model, results, rule)[0], together[row, 44 - len(text) :])
 
 
 def test_chunks_and_single_steps_read_the_same_cut_cache(model):
@@ -113,11 +113,11 @@ def test_memory_is_freed_and_heads_keep_their_own_keys(model):
     assert dense == 3 * 2 * 80 * 16 * 4
     per_key = 16 * 4 + 8  # key and value, what is added to its score, its position
     assert held == 3 * 2 * 20 * per_key
-    sizes = {len(one.offset) for layer in cache.layers for one in layer.rows[0].kept}
+    sizes = {len(entry.offset) for layer in cache.layers for entry in layer.rows[0].kept}
     assert len(sizes) > 1
     for layer in cache.layers:
-        for one in layer.rows[0].kept:
-            assert set(range(4)) | set(range(76, 80)) <= set(one.positions.tolist())
+        for entry in layer.rows[0].kept:
+            assert set(range(4)) | set(range(76, 80)) <= set(entry.positions.tolist())
     with sampled_attention(model, Evict(0.25, 8, recent=4)) as spent:
         model.generate(torch.arange(3, 83)[None], max_new_tokens=2, do_sample=False)
     assert spent.cache_bytes < 0.35 * spent.dense_bytes
@@ -141,7 +141,7 @@ def test_cutting_again_multiplies_chances(model):
                     assert value >= added[place] - 1e-6
                     grown += value > added[place] + 1e-6
     assert grown > 0
-    kept = sum(len(one.offset) for layer in twice.layers for one in layer.rows[0].kept)
+    kept = sum(len(entry.offset) for layer in twice.layers for entry in layer.rows[0].kept)
     assert kept == 3 * 2 * int(0.5 * 57)
 
 
@@ -162,15 +162,15 @@ def test_rules_are_tried_beside_the_full_cache(model):
         "half": Evict(0.5, 8, recent=4),
         "snap": SnapKV(0.5, 8),
     }
-    found = {
+    results = {
         name: evaluate(model, text.tolist(), rule, prompt=48, repeats=2)
         for name, rule in rules.items()
     }
-    assert found["all"].kl < 1e-6 < found["half"].kl
-    assert found["half"].stderr["kl"] > 0
-    assert np.isnan(found["snap"].stderr["kl"])
-    assert found["half"].cache_bytes < found["half"].dense_cache_bytes
-    assert "KL" in str(found["half"])
+    assert results["all"].kl < 1e-6 < results["half"].kl
+    assert results["half"].stderr["kl"] > 0
+    assert np.isnan(results["snap"].stderr["kl"])
+    assert results["half"].cache_bytes < results["half"].dense_cache_bytes
+    assert "KL" in str(results["half"])
     with pytest.raises(BadInput, match="leave two"):
         evaluate(model, text.tolist(), rules["half"], prompt=60)
 
@@ -211,9 +211,9 @@ def test_models_whose_cache_cannot_be_cut_are_refused():
 def test_corrections_stay_precise_where_keys_are_not(rule):
     low = build().to(torch.bfloat16)
     cache = cut_cache(low, rule, 40)
-    one = cache.layers[0].rows[0].kept[0]
-    assert one.key.dtype is torch.bfloat16
-    assert one.offset.dtype is torch.float32
+    actual = cache.layers[0].rows[0].kept[0]
+    assert actual.key.dtype is torch.bfloat16
+    assert actual.offset.dtype is torch.float32
     _, inputs = prompts((40,))
     assert generate(low, inputs, rule).shape == (1, 50)
 
@@ -245,8 +245,8 @@ def test_full_layers_of_gemma3_are_cut_and_sliding_ones_are_left(rule):
     assert stats.cache_bytes < stats.dense_bytes
     nearly = Evict(0.99, again=4, recent=64)
     assert torch.equal(generate(model, inputs, nearly), generate(model, inputs))
-    found = evaluate(model, inputs["input_ids"][0].tolist(), rule, repeats=2)
-    assert found.kl > 0
+    evaluation = evaluate(model, inputs["input_ids"][0].tolist(), rule, repeats=2)
+    assert evaluation.kl > 0
 
 
 def test_an_eviction_alone_states_no_error_of_heads(model):
@@ -279,8 +279,8 @@ def test_rules_are_named_by_text(model):
     assert parse_rule("snapkv:0.5,window=8") == SnapKV(0.5, 8)
     assert parse_rule("weighted:0.5,again=none") == Evict(0.5, again=None)
     assert parse_rule("oldest:0.4") == Oldest(0.4)
-    found = evaluate(model, prompts((40,))[0][0].tolist(), parse_rule("oldest:0.4"))
-    assert found.kl > 0
+    evaluation = evaluate(model, prompts((40,))[0][0].tolist(), parse_rule("oldest:0.4"))
+    assert evaluation.kl > 0
     for text, message in [
         ("50", "keep is the share"),
         ("best:0.5", "no eviction rule 'best'"),

@@ -65,9 +65,9 @@ def test_the_output_is_predicted_and_measured_in_every_precision(folder, dtype):
     loaded = al.models.load(folder, dtype=dtype)
     sampler = al.Threshold(12.0)
     guess = al.models.output_error(loaded, IDS, sampler, probes=8)
-    found = al.models.evaluate(loaded, IDS, sampler, repeats=8)
+    evaluation = al.models.evaluate(loaded, IDS, sampler, repeats=8)
     assert np.isfinite(guess.kl)
-    assert found.kl == pytest.approx(guess.kl, rel=0.8, abs=4 * found.stderr["kl"] + 2e-3)
+    assert evaluation.kl == pytest.approx(guess.kl, rel=0.8, abs=4 * evaluation.stderr["kl"] + 2e-3)
     plan = al.models.plan(loaded, [IDS], kl=0.05)
     assert plan.predicted <= 0.05
 
@@ -81,8 +81,8 @@ def test_several_devices_share_a_model(folder):
     pytest.importorskip("accelerate")
     spread = al.models.load(folder, device="several")
     alone = al.models.load(folder, device="cpu")
-    one, other = (al.models.capture(model, IDS)[1, 0].q for model in (spread, alone))
-    assert torch.equal(one, other)
+    actual, other = (al.models.capture(model, IDS)[1, 0].q for model in (spread, alone))
+    assert torch.equal(actual, other)
 
 
 @pytest.mark.parametrize(

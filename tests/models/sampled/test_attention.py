@@ -49,12 +49,12 @@ EVERYTHING = [
 
 @pytest.mark.parametrize("sampler", EVERYTHING, ids=repr)
 def test_seeing_every_key_changes_nothing(causal, sampler):
-    found = evaluate(causal, IDS, sampler, repeats=1)
-    assert found.mean_keys == found.mean_visible == 20.5
-    assert found.hidden_error < 1e-5
-    assert found.kl < 1e-6
-    assert found.top1 == 1
-    assert found.perplexity == pytest.approx(found.dense_perplexity, rel=1e-4)
+    evaluation = evaluate(causal, IDS, sampler, repeats=1)
+    assert evaluation.mean_keys == evaluation.mean_visible == 20.5
+    assert evaluation.hidden_error < 1e-5
+    assert evaluation.kl < 1e-6
+    assert evaluation.top1 == 1
+    assert evaluation.perplexity == pytest.approx(evaluation.dense_perplexity, rel=1e-4)
 
 
 def test_fewer_keys_lose_more_and_weighted_samples_lose_less(causal):
@@ -92,10 +92,10 @@ def test_heads_of_the_model_err_as_the_law_of_their_sampler_says(causal, four):
         captures.append(outputs[0])
     drawn = torch.stack(captures).unflatten(-1, (4, 8)).double()
     for head, sampler in enumerate(four):
-        one = cap[1, head]
-        seeing = sampler.bind(one.products())
-        law = sampler_law(seeing, one.scores(), one.v, torch.arange(len(one))).mse.mean()
-        errors = (drawn[:, :, head] - one.output().double()).square().sum(-1).mean(1).numpy()
+        actual = cap[1, head]
+        seeing = sampler.bind(actual.products())
+        law = sampler_law(seeing, actual.scores(), actual.v, torch.arange(len(actual))).mse.mean()
+        errors = (drawn[:, :, head] - actual.output().double()).square().sum(-1).mean(1).numpy()
         assert abs(errors.mean() - law) < 4 * errors.std() / np.sqrt(300) + 1e-5 * law
 
 
@@ -124,11 +124,11 @@ def test_bad_requests_are_one_sentence(causal):
 
 
 def test_a_trial_says_what_was_read_and_how_sure_it_is(causal):
-    found = evaluate(causal, IDS, Threshold(8), repeats=3)
-    assert 1 <= found.mean_keys < 8
-    assert found.stderr["kl"] > 0
-    assert "MB a token\n  KL" in str(found)
-    assert found.to_frame().loc[0, "kl_stderr"] == found.stderr["kl"]
+    evaluation = evaluate(causal, IDS, Threshold(8), repeats=3)
+    assert 1 <= evaluation.mean_keys < 8
+    assert evaluation.stderr["kl"] > 0
+    assert "MB a token\n  KL" in str(evaluation)
+    assert evaluation.to_frame().loc[0, "kl_stderr"] == evaluation.stderr["kl"]
     assert np.isnan(evaluate(causal, IDS, TopK(4), repeats=1).stderr["kl"])
 
 
@@ -148,7 +148,7 @@ def test_padding_changes_nothing(causal):
 @pytest.mark.slow
 def test_embeddings_are_close(minilm):
     texts = ["A kitten sleeps in the warm sun of the garden.", "The bank raised its rates again."]
-    dense, thin, poor = (embed(minilm, texts, one) for one in (None, Keep(TopK(4), 4), Iid(2)))
+    dense, thin, poor = (embed(minilm, texts, entry) for entry in (None, Keep(TopK(4), 4), Iid(2)))
     assert (poor * dense).sum(1).mean() < (thin * dense).sum(1).mean() < 1
     with pytest.raises(BadInput, match="no texts"):
         embed(minilm, [])

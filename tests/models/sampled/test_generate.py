@@ -56,8 +56,8 @@ def test_a_sequence_gives_its_own_result_in_a_padded_batch(family, sampler):
     texts, inputs = prompts((9, 14, 11))
     together = generate(model, inputs, sampler)
     for row, text in enumerate(texts):
-        one = {"input_ids": text[None], "attention_mask": torch.ones(1, len(text)).long()}
-        alone = generate(model, one, sampler)
+        results = {"input_ids": text[None], "attention_mask": torch.ones(1, len(text)).long()}
+        alone = generate(model, results, sampler)
         assert torch.equal(alone[0], together[row, 14 - len(text) :])
 
 

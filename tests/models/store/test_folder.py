@@ -49,8 +49,8 @@ def test_a_capture_at_an_address_is_the_capture(cache, kept, memory):
 
 
 def test_a_local_address_is_mapped_where_it_is(cache, kept):
-    found = al.models.open_capture(f"file://{kept}")
-    assert found[0, 0].q.shape == (24, 8)
+    capture = al.models.open_capture(f"file://{kept}")
+    assert capture[0, 0].q.shape == (24, 8)
     assert not cache.exists()
 
 
@@ -66,8 +66,8 @@ def test_an_archive_is_an_address_too(cache, kept, tmp_path):
     import shutil
 
     shutil.make_archive(str(tmp_path / "all"), "zip", kept.parent, "kept")
-    found = al.models.open_capture(f"zip://kept::file://{tmp_path / 'all.zip'}")
-    assert found[0, 0].q.shape == (24, 8)
+    capture = al.models.open_capture(f"zip://kept::file://{tmp_path / 'all.zip'}")
+    assert capture[0, 0].q.shape == (24, 8)
 
 
 def test_a_damaged_file_is_found_on_the_way(cache, kept, memory):

@@ -58,12 +58,12 @@ def test_a_stored_capture_is_the_capture(family, way, tmp_path):
         stored = al.models.capture(model, IDS, folder=tmp_path / "c")
     assert (stored.tokens, stored.depth, stored.heads) == (kept.tokens, kept.depth, kept.heads)
     assert stored.source == kept.source
-    for one, other in zip(stored, kept, strict=True):
-        assert (one.layer, one.head, one.scale) == (other.layer, other.head, other.scale)
-        assert (one.mask.causal, one.mask.window) == (other.mask.causal, other.mask.window)
+    for entry, other in zip(stored, kept, strict=True):
+        assert (entry.layer, entry.head, entry.scale) == (other.layer, other.head, other.scale)
+        assert (entry.mask.causal, entry.mask.window) == (other.mask.causal, other.mask.window)
         for name in ("q", "k", "v"):
-            assert torch.equal(getattr(one, name), getattr(other, name))
-        assert torch.equal(one.scores(), other.scores())
+            assert torch.equal(getattr(entry, name), getattr(other, name))
+        assert torch.equal(entry.scores(), other.scores())
     if family == "llama":
         assert al.budget(stored[0, 0], queries=8) == al.budget(kept[0, 0], queries=8)
 
@@ -72,9 +72,9 @@ def test_the_files_are_safetensors(tmp_path):
     safetensors = pytest.importorskip("safetensors.torch")
     kept = made_capture()
     kept.save(tmp_path)
-    found = safetensors.load_file(tmp_path / "layer-0000.safetensors")
-    assert torch.equal(found["q"], kept.layers[0].q)
-    assert found["positions"].tolist() == [list(range(96))]
+    result = safetensors.load_file(tmp_path / "layer-0000.safetensors")
+    assert torch.equal(result["q"], kept.layers[0].q)
+    assert result["positions"].tolist() == [list(range(96))]
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
@@ -147,10 +147,10 @@ def test_an_altered_byte_is_found_by_the_hash(stored, place):
     content = bytearray(path.read_bytes())
     content[place] ^= 1
     path.write_bytes(content)
-    found = al.models.open_capture(stored)
+    capture = al.models.open_capture(stored)
     for head in (0, 1):
         with pytest.raises(BadInput, match="does not have its SHA-256"):
-            found[0, head]
+            capture[0, head]
 
 
 def test_numbers_that_are_not_finite_are_found(tmp_path):

@@ -37,10 +37,12 @@ def rows(array):
 
 
 def test_sentences_are_distinct_and_leave_headings_out():
-    one = "This sentence has quite a few words in it, enough."
-    text = f"Heading.\n{one} Too short. {one}\nAnd is another of the same length not also kept?"
+    actual = "This sentence has quite a few words in it, enough."
+    text = (
+        f"Heading.\n{actual} Too short. {actual}\nAnd is another of the same length not also kept?"
+    )
     assert documents.sentences(text) == [
-        one,
+        actual,
         "And is another of the same length not also kept?",
     ]
 
@@ -71,9 +73,9 @@ def test_real_sentences_end_to_end(text_and_model):
     plan = plan_bags(source.draw(100, rng), [400])
     tests = source.draw_tests(500, rng)
     frame = measure_plan(plan, source.draw, tests, replicates=2)
-    found, plain = (
+    actual, plain = (
         frame[frame["pooling"] == name].set_index("test") for name in ("attention", "mean pooling")
     )
     # attention wins by far, whether sentences or whole articles are new; a pilot whose bags share
     # sentences cannot tell, for cross-validation meets them again
-    assert (found["measured"] < 0.7 * plain["measured"]).all()
+    assert (actual["measured"] < 0.7 * plain["measured"]).all()

@@ -107,7 +107,7 @@ def test_experiment_runs_and_draws(name, tmp_path, request):
     assert not result.table.empty
     assert all(sentence.endswith(".") for sentence in result.remarks)
     assert all(path.stat().st_size > 5000 for path in result.draw(tmp_path))
-    for series in (one for panel in result.figure.panels for one in panel.series):
+    for series in (series for panel in result.figure.panels for series in panel.series):
         assert len(series.x) == len(series.y) > 0
     if name in EXPERIMENTS:
         page = write_report(RunFolder(result.folder)).read_text()

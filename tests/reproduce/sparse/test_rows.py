@@ -16,7 +16,7 @@ def test_a_share_that_no_draw_could_show_is_none():
             "stderr": [0.0, 0.0, 1e-11],
         }
     )
-    found = at_size(rows, dim=1000, draws=4)
-    assert found["predicted"].tolist() == [0.0, 0.1, 1e-9]
-    assert is_beyond(found).tolist() == [False, True, False]
-    assert np.isnan(with_z(found)["z"].iloc[0])
+    result = at_size(rows, dim=1000, draws=4)
+    assert result["predicted"].tolist() == [0.0, 0.1, 1e-9]
+    assert is_beyond(result).tolist() == [False, True, False]
+    assert np.isnan(with_z(result)["z"].iloc[0])

@@ -46,9 +46,9 @@ def test_many_keys_below_and_one_above(exponent):
             assert ratio == pytest.approx(1, abs=bound)
     if exponent > 0.5:
         theta = 40 * exponent
-        law, one = al.critical_law(exponent, theta), nearest_law(exponent, theta)
-        assert law.participation == pytest.approx(one.participation, abs=2e-3)
-        assert law.gap == pytest.approx(one.gap, rel=2e-3)
+        law, actual = al.critical_law(exponent, theta), nearest_law(exponent, theta)
+        assert law.participation == pytest.approx(actual.participation, abs=2e-3)
+        assert law.gap == pytest.approx(actual.gap, rel=2e-3)
 
 
 def test_the_random_energy_model_is_the_limit_of_high_dimension():
@@ -58,33 +58,33 @@ def test_the_random_energy_model_is_the_limit_of_high_dimension():
 
 
 def test_the_sphere_reaches_its_limit_law_as_n_grows():
-    found = al.sphere_regimes(al.Sphere(3), [10**2, 10**4, 10**12], [0.3, 1.0, 10.0])
-    gap = np.abs(found.participation / found.critical.participation - 1)
+    regimes = al.sphere_regimes(al.Sphere(3), [10**2, 10**4, 10**12], [0.3, 1.0, 10.0])
+    gap = np.abs(regimes.participation / regimes.critical.participation - 1)
     assert (gap[:, 1] < gap[:, 0] / 20).all()
     assert (gap[:, 2] < 1e-8).all()
-    assert (np.abs(found.error / found.law_error("critical") - 1)[:, 2] < 1e-5).all()
-    assert list(found.regime) == ["averaging", "critical", "nearest"]
-    assert len(found.to_frame()) == 9
+    assert (np.abs(regimes.error / regimes.law_error("critical") - 1)[:, 2] < 1e-5).all()
+    assert list(regimes.regime) == ["averaging", "critical", "nearest"]
+    assert len(regimes.to_frame()) == 9
 
 
 def test_in_high_dimension_the_exponent_that_n_keys_see_is_another():
-    found = al.sphere_regimes(al.Sphere(50), [10**4], [24.5, 60.0])
-    assert (found.participation > 1.3 * found.critical.participation).all()
-    assert found.adapted.participation == pytest.approx(found.participation, rel=0.03)
-    assert found.adapted.exponent == pytest.approx(17.17, abs=0.01)
+    regimes = al.sphere_regimes(al.Sphere(50), [10**4], [24.5, 60.0])
+    assert (regimes.participation > 1.3 * regimes.critical.participation).all()
+    assert regimes.adapted.participation == pytest.approx(regimes.participation, rel=0.03)
+    assert regimes.adapted.exponent == pytest.approx(17.17, abs=0.01)
 
 
 @pytest.mark.parametrize("tokens", [al.Sphere(5), al.Ball(3, radius=2.0)])
 def test_drawn_keys_on_the_sphere(tokens):
-    found = al.sphere_regimes(tokens, [300], [0.3, 3.0])
+    regimes = al.sphere_regimes(tokens, [300], [0.3, 3.0])
     keys = tokens.sample(300 * 4000, 3).reshape(4000, 300, tokens.dim)
-    for i, beta in enumerate(found.beta[:, 0]):
+    for i, beta in enumerate(regimes.beta[:, 0]):
         scores = beta * keys[:, :, 0]
         p = np.exp(scores - scores.max(axis=1, keepdims=True))
         p /= p.sum(axis=1, keepdims=True)
         miss = np.einsum("rn,rnd->rd", p, keys) - tokens.extreme(np.eye(tokens.dim)[0])
-        close((p**2).sum(axis=1), found.participation[i, 0])
-        close((miss**2).sum(axis=1), found.error[i, 0] ** 2)
+        close((p**2).sum(axis=1), regimes.participation[i, 0])
+        close((miss**2).sum(axis=1), regimes.error[i, 0] ** 2)
 
 
 def test_a_density_moves_the_output_along_its_score():

@@ -13,10 +13,10 @@ ROWS = st.lists(st.floats(-30, 30), min_size=2, max_size=40)
 @given(row=ROWS, scale=st.floats(0.01, 100), few=st.sampled_from([1.0, 2.0, 4.5]))
 @settings(max_examples=200, deadline=None)
 def test_weights_keep_to_the_bounds(row, scale, few):
-    found = al.critical_temperature(scale * np.array(row), few=few)
-    assert found.top[0] <= found.most_top[0] + 1e-12
-    assert found.top[0] >= found.least_top[0] - 1e-12
-    assert found.entropy[0] <= found.most_entropy[0] + 1e-12
+    temperatures = al.critical_temperature(scale * np.array(row), few=few)
+    assert temperatures.top[0] <= temperatures.most_top[0] + 1e-12
+    assert temperatures.top[0] >= temperatures.least_top[0] - 1e-12
+    assert temperatures.entropy[0] <= temperatures.most_entropy[0] + 1e-12
 
 
 @given(row=ROWS, scale=st.floats(0.1, 10))
@@ -25,16 +25,16 @@ def test_it_is_the_least_that_bounds_the_counts(row, scale):
     scores = np.array(row)
     gaps = np.sort(scores.max() - scores)[1:]
     counts = np.array([(gaps <= gap).sum() for gap in gaps])
-    found = al.critical_temperature(scores)
-    beta = found.critical[0]
+    temperatures = al.critical_temperature(scores)
+    beta = temperatures.critical[0]
     if np.isfinite(beta):
         assert (np.log(counts) <= beta * gaps * (1 + 1e-9) + 1e-9).all()
-        assert np.log(found.competitors[0]) == pytest.approx(beta * found.gap[0])
+        assert np.log(temperatures.competitors[0]) == pytest.approx(beta * temperatures.gap[0])
     else:
         assert (gaps <= 1e-300).sum() >= 2
     if 0 < beta < 1e6:
         scaled = al.critical_temperature(scale * scores[::-1] + 3.0)
-        assert scaled.ratio[0] == pytest.approx(scale * found.ratio[0], rel=1e-6)
+        assert scaled.ratio[0] == pytest.approx(scale * temperatures.ratio[0], rel=1e-6)
 
 
 @pytest.mark.parametrize("n", [10, 1000])
@@ -58,12 +58,12 @@ def test_normal_scores_have_the_scale_of_the_random_energy_model():
 
 def test_rows_of_a_head():
     scores = np.array([[0.0, -np.inf, -np.inf], [1.0, 0.5, -np.inf], [1.0, 0.5, 0.0]])
-    found = al.critical_temperature(scores)
-    assert list(found.keys) == [1, 2, 3]
-    assert found.critical == pytest.approx([0, 0, np.log(2)])
-    assert found.participation[0] == 1
-    assert "median β/β_c" in str(found)
-    assert len(found.to_frame()) == 3
+    temperatures = al.critical_temperature(scores)
+    assert list(temperatures.keys) == [1, 2, 3]
+    assert temperatures.critical == pytest.approx([0, 0, np.log(2)])
+    assert temperatures.participation[0] == 1
+    assert "median β/β_c" in str(temperatures)
+    assert len(temperatures.to_frame()) == 3
     for wrong, word in (
         (np.full((1, 2), -np.inf), "visible"),
         ([np.nan, 1.0], "NaN"),

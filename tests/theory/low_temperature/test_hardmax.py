@@ -115,12 +115,12 @@ def test_corner_law_two_ways():
     form = np.cov(rng.standard_normal((9, 40)))
     nodes = np.linspace(0.3, 0.95, 7) * slopes.sum() / 2
     inverted = [by_inversion(slopes, form, node[None]) for node in nodes]
-    for one, other in zip(
+    for subset, other in zip(
         by_subsets(slopes, form, nodes)[:4],
         (np.concatenate(part) for part in zip(*inverted, strict=True)),
         strict=True,
     ):
-        assert one == pytest.approx(other, rel=1e-6)
+        assert subset == pytest.approx(other, rel=1e-6)
     table = corner_table(slopes, form, 10**12)
     assert table.best_of(10**12) @ table.density == pytest.approx(1, abs=1e-9)
 

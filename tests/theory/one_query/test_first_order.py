@@ -44,9 +44,9 @@ def test_first_order_is_the_exact_law_when_samples_are_large(sampler):
         assert float(law.variance(ALONG).abs().max()) == 0
         return
     assert float(law.noise.max()) < 0.02
-    found = law.variance(ALONG).numpy()
-    assert found.sum() == pytest.approx(variance.sum(), rel=0.006)
-    np.testing.assert_allclose(found, variance, rtol=0.03)
+    result = law.variance(ALONG).numpy()
+    assert result.sum() == pytest.approx(variance.sum(), rel=0.006)
+    np.testing.assert_allclose(result, variance, rtol=0.03)
     size = np.sqrt(exact.mse)
     np.testing.assert_allclose(law.bias(ALONG).numpy() / size, bias / size, atol=0.01)
 

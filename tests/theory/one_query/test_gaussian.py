@@ -103,10 +103,10 @@ def test_full_covariance_against_simulation():
     scores = sigma * keys @ direction
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     output = (weights[:, :, None] * keys).sum(axis=1) / weights.sum(axis=1, keepdims=True)
-    found = al.gaussian_law(sigma, n).covariance(direction)
+    result = al.gaussian_law(sigma, n).covariance(direction)
     products = (output - output.mean(axis=0))[:, :, None] * (output - output.mean(axis=0))[:, None]
     stderr = products.std(axis=0) / np.sqrt(len(output))
-    assert (np.abs(products.mean(axis=0) - found) < 4 * stderr).all()
+    assert (np.abs(products.mean(axis=0) - result) < 4 * stderr).all()
 
 
 @pytest.mark.parametrize(

@@ -58,23 +58,23 @@ def test_exact_law_is_what_a_hundred_thousand_draws_give(name, scale, n):
     head, tokens, x = problem(name, scale)
     errors = simulate(head, tokens, x, n, 100_000)
     squares = (errors**2).sum(axis=1)
-    found = al.pointwise_error(head, tokens, x, [n])
-    assert abs(found.mse[0, 0] - squares.mean()) < 4 * squares.std() / np.sqrt(len(squares))
+    error = al.pointwise_error(head, tokens, x, [n])
+    assert abs(error.mse[0, 0] - squares.mean()) < 4 * squares.std() / np.sqrt(len(squares))
     stderr = errors.std(axis=0) / np.sqrt(len(errors))
-    assert (np.abs(found.bias[0, 0] - errors.mean(axis=0)) < 4 * stderr).all()
+    assert (np.abs(error.bias[0, 0] - errors.mean(axis=0)) < 4 * stderr).all()
 
 
 @pytest.mark.parametrize("name", ["gaussian", "sphere", "ball", "mixture", "empirical"])
 def test_full_covariance(name):
     head, tokens, x = problem(name, 2.0)
     errors = simulate(head, tokens, x, 12, 40_000)
-    found = al.pointwise_error(head, tokens, x, [12], covariance=True)
+    error = al.pointwise_error(head, tokens, x, [12], covariance=True)
     centred = errors - errors.mean(axis=0)
     products = centred[:, :, None] * centred[:, None, :]
     stderr = products.std(axis=0) / np.sqrt(len(errors))
-    assert (np.abs(products.mean(axis=0) - found.covariance[0, 0]) < 4.5 * stderr).all()
-    total = np.trace(found.covariance[0, 0]) + (found.bias[0, 0] ** 2).sum()
-    np.testing.assert_allclose(total, found.mse[0, 0], rtol=1e-9)
+    assert (np.abs(products.mean(axis=0) - error.covariance[0, 0]) < 4.5 * stderr).all()
+    total = np.trace(error.covariance[0, 0]) + (error.bias[0, 0] ** 2).sum()
+    np.testing.assert_allclose(total, error.mse[0, 0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("name", MEASURES)
@@ -116,11 +116,11 @@ def test_gaussian_through_its_score_law_is_the_universal_law():
 def test_signs_on_a_line_by_hand():
     """d = 1, n = 2: both keys agree or p = 1/(1 + e^{-2 t})."""
     t = 0.9
-    found = al.pointwise_error(al.Head([[1.0]]), al.Signs(1), [[t]], [2])
+    error = al.pointwise_error(al.Head([[1.0]]), al.Signs(1), [[t]], [2])
     mixed = np.tanh(t)
     by_hand = (1 - mixed) ** 2 / 4 + (1 + mixed) ** 2 / 4
-    np.testing.assert_allclose(found.mse[0, 0], by_hand, rtol=1e-9)
-    np.testing.assert_allclose(found.bias[0, 0, 0], mixed / 2 - mixed, rtol=1e-9)
+    np.testing.assert_allclose(error.mse[0, 0], by_hand, rtol=1e-9)
+    np.testing.assert_allclose(error.bias[0, 0, 0], mixed / 2 - mixed, rtol=1e-9)
 
 
 def test_tokens_rotated_with_the_head_give_the_same_error():
@@ -135,21 +135,21 @@ def test_tokens_rotated_with_the_head_give_the_same_error():
 def test_many_queries_and_printing():
     head, tokens, _ = problem("sphere", 1.0)
     queries = np.random.default_rng(0).standard_normal((4, 3))
-    found = al.pointwise_error(head, tokens, queries, [2, 20])
-    assert found.mse.shape == (4, 2)
-    assert found.bias.shape == (4, 2, 2)
-    assert len(found.to_frame()) == 8
-    assert "exact" in str(found)
+    error = al.pointwise_error(head, tokens, queries, [2, 20])
+    assert error.mse.shape == (4, 2)
+    assert error.bias.shape == (4, 2, 2)
+    assert len(error.to_frame()) == 8
+    assert "exact" in str(error)
 
 
 def test_very_sharp_scores_on_the_sphere():
     """Scores up to 14,000 in fifty dimensions: between the hard maximum and one token."""
     head = al.Head(14_000 * np.eye(50))
     x = np.eye(50)[0]
-    found = al.pointwise_error(head, al.Sphere(50), x, [10**4, 10**5])
+    error = al.pointwise_error(head, al.Sphere(50), x, [10**4, 10**5])
     sharper = al.pointwise_error(head.scaled(2), al.Sphere(50), x, [10**4, 10**5])
-    assert (found.participation > 0.98).all()
-    np.testing.assert_allclose(found.mse, sharper.mse, rtol=0.01)
+    assert (error.participation > 0.98).all()
+    np.testing.assert_allclose(error.mse, sharper.mse, rtol=0.01)
 
 
 def test_infinite_fluctuation_where_the_limit_exists():

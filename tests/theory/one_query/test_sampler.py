@@ -33,10 +33,10 @@ class OwnSized(Own):
 
 
 def test_how_a_sampler_draws_decides_its_law():
-    found = sampler_law(OwnSized("without replacement"), SCORES, VALUES, QUERIES)
-    np.testing.assert_allclose(found.mse, subset_law(SCORES, VALUES, 6).mse)
-    found = sampler_law(OwnSized("with replacement"), SCORES, VALUES, QUERIES)
-    np.testing.assert_allclose(found.mse, population_law(SCORES, VALUES, [6]).mse[:, 0])
+    law = sampler_law(OwnSized("without replacement"), SCORES, VALUES, QUERIES)
+    np.testing.assert_allclose(law.mse, subset_law(SCORES, VALUES, 6).mse)
+    law = sampler_law(OwnSized("with replacement"), SCORES, VALUES, QUERIES)
+    np.testing.assert_allclose(law.mse, population_law(SCORES, VALUES, [6]).mse[:, 0])
 
 
 @pytest.mark.parametrize("how", ["with replacement", "without replacement"])
@@ -46,6 +46,6 @@ def test_a_draw_of_unknown_size_is_refused(how):
 
 
 def test_what_draws_nothing_errs_by_a_number():
-    found = sampler_law(al.TopK(5), SCORES, VALUES, QUERIES)
-    np.testing.assert_allclose(found.mse, (found.bias**2).sum(axis=1))
-    np.testing.assert_allclose(found.kept, 5)
+    law = sampler_law(al.TopK(5), SCORES, VALUES, QUERIES)
+    np.testing.assert_allclose(law.mse, (law.bias**2).sum(axis=1))
+    np.testing.assert_allclose(law.kept, 5)

@@ -31,8 +31,8 @@ def test_the_law_is_what_simulation_gives(weighted, scale):
     logits = scores - torch.log(chance) if weighted else scores
     weights = torch.softmax(torch.where(uniform < chance, logits, -torch.inf), -1)
     errors = (weights * numbers).sum(-1) - (torch.softmax(scores, -1) * numbers).sum(-1)
-    for found, drawn in ((law.bias, errors), (law.mse, errors.square())):
-        assert ((drawn.mean(0) - found).abs() < 4.5 * drawn.std(0) / draws**0.5 + 1e-9).all()
+    for entry, drawn in ((law.bias, errors), (law.mse, errors.square())):
+        assert ((drawn.mean(0) - entry).abs() < 4.5 * drawn.std(0) / draws**0.5 + 1e-9).all()
 
 
 @pytest.mark.parametrize("weighted", [True, False])
@@ -64,7 +64,7 @@ def test_queries_do_not_touch_each_other():
     scores, chance, numbers = problem(queries=6)
     together = scalar_law(scores, numbers, chance)
     apart = [scalar_law(scores[[k]], numbers[[k]], chance[k]) for k in range(6)]
-    np.testing.assert_allclose(together.mse, torch.cat([one.mse for one in apart]), rtol=1e-7)
+    np.testing.assert_allclose(together.mse, torch.cat([entry.mse for entry in apart]), rtol=1e-7)
 
 
 def test_what_cannot_be_used_is_refused():

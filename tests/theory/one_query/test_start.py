@@ -28,10 +28,10 @@ def test_a_late_grid_has_far_fewer_nodes_and_the_same_sums(spread):
     counts = np.array([20, 3000])
     late = late_grid(score, weight, counts, PAIRS)
     assert len(late) < len(alpha_grid(score, weight, counts, PAIRS)) - 20
-    sweep, one = Sweep.over(score, weight, late), np.ones(50)
+    sweep, actual = Sweep.over(score, weight, late), np.ones(50)
     for n in counts.tolist():
         once, twice = (meeting(sweep.log_phi, n, k, 1.0) for k in (1, 2))
-        total = (once * sweep.moment(1, one)) @ alpha_weights(late, 1)
-        squares = once * sweep.moment(2, one) + twice * sweep.moment(1, one) ** 2
+        total = (once * sweep.moment(1, actual)) @ alpha_weights(late, 1)
+        squares = once * sweep.moment(2, actual) + twice * sweep.moment(1, actual) ** 2
         np.testing.assert_allclose(total, 1, atol=2e-6)
         np.testing.assert_allclose(squares @ alpha_weights(late, 2), 1, atol=2e-6)

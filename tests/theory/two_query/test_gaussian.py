@@ -41,5 +41,5 @@ def test_two_queries_that_are_keys_too(n):
 def test_the_two_query_law_tends_to_the_influence_covariance(h):
     head, tokens = al.Head([[h]]), al.Gaussian(dim=1)
     n = np.array([10**12])  # close to the horizon 1 the limit is reached slowly
-    found = mean_error(head, tokens, n)
-    np.testing.assert_allclose(n * found.mse, al.mean_covariance(head, tokens)[0, 0], rtol=0.01)
+    result = mean_error(head, tokens, n)
+    np.testing.assert_allclose(n * result.mse, al.mean_covariance(head, tokens)[0, 0], rtol=0.01)

@@ -17,7 +17,7 @@ def test_population_two_query_law(scale):
     tokens = al.Empirical(rng.standard_normal((50, 4)))
     head = al.Head(scale * rng.standard_normal((4, 4)) / 2, rng.standard_normal((3, 4)))
     n = np.array([2, 12, 80])
-    found = mean_error(head, tokens, n, picks=400)
+    result = mean_error(head, tokens, n, picks=400)
     centre = head(tokens.locations, tokens.locations).mean(axis=0)
     for k, size in enumerate(n):
         squares = []
@@ -25,9 +25,9 @@ def test_population_two_query_law(scale):
             y = tokens.sample(int(size), rng)
             squares.append(((head(y, y).mean(axis=0) - centre) ** 2).sum())
         stderr = np.std(squares) / np.sqrt(len(squares))
-        gap = abs(found.mse[k] - np.mean(squares))
-        assert gap < 4 * np.hypot(stderr, found.numerical_error[k])
-        assert found.numerical_error[k] < 0.1 * found.mse[k]
+        gap = abs(result.mse[k] - np.mean(squares))
+        assert gap < 4 * np.hypot(stderr, result.numerical_error[k])
+        assert result.numerical_error[k] < 0.1 * result.mse[k]
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0, 6.0])
@@ -46,9 +46,9 @@ def test_without_replacement_against_all_subsets(scale):
         np.mean([((mean(chosen) - centre) ** 2).sum() for chosen in combinations(range(6), size)])
         for size in n
     ]
-    found = distinct_mean_error(scores, values, n)
-    np.testing.assert_allclose(found.mse, expected, rtol=3e-6, atol=1e-12)
-    assert (found.numerical_error == 0).all()
+    error = distinct_mean_error(scores, values, n)
+    np.testing.assert_allclose(error.mse, expected, rtol=3e-6, atol=1e-12)
+    assert (error.numerical_error == 0).all()
 
 
 def test_without_replacement_pairs_are_drawn():

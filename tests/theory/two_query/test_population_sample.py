@@ -12,8 +12,8 @@ def test_the_error_is_what_it_says():
     values = guess * rng.normal(1.0, 0.7, size=4000) + 0.2 * rng.standard_normal(4000)
     weight = rng.random(4000) / 2000
     true = weight @ values
-    found = [sampled_mean(lambda k: values[[k]], guess, weight, 64, seed) for seed in range(300)]
-    mean, error = np.array(found)[:, :, 0].T
+    results = [sampled_mean(lambda k: values[[k]], guess, weight, 64, seed) for seed in range(300)]
+    mean, error = np.array(results)[:, :, 0].T
     z = (mean - true) / error
     assert abs((mean - true).mean()) < 4 * mean.std() / np.sqrt(300)
     assert 0.85 < z.std() < 1.25

@@ -25,13 +25,13 @@ def random_head(dim, scale, seed=0):
 
 def outputs_of(keys, tilts, draws):
     """Outputs (tilts, draws, d_v) of attention over each draw of keys."""
-    found = []
+    rows = []
     for tilt in tilts:
         scores = draws @ tilt
         weights = np.exp(scores - scores.max(axis=1, keepdims=True))
         weights /= weights.sum(axis=1, keepdims=True)
-        found.append((weights[:, None, :] @ draws)[:, 0] @ keys.values.T)
-    return np.array(found)
+        rows.append((weights[:, None, :] @ draws)[:, 0] @ keys.values.T)
+    return np.array(rows)
 
 
 PAIRS = [
@@ -80,8 +80,8 @@ def test_many_keys_bring_two_outputs_to_their_limits():
     keys = SphereKeys.of(random_head(5, 4.0), al.Sphere(5))
     own = unit_rows(np.random.default_rng(1), 2, 5)
     n = np.array([10**7, 10**9])
-    one = joint_moment(keys, keys.tilts(own), own, n)
-    np.testing.assert_allclose(one[0] * n[0], one[1] * n[1], rtol=0.01)
+    result = joint_moment(keys, keys.tilts(own), own, n)
+    np.testing.assert_allclose(result[0] * n[0], result[1] * n[1], rtol=0.01)
 
 
 @pytest.mark.parametrize("dim", [3, 10, 50])
@@ -93,11 +93,11 @@ def test_frozen_queries_are_reached_by_extrapolation(dim):
     sizes, shares = extrapolation(dim, n, 1e9)
     assert len(sizes) == 3
     np.testing.assert_allclose(shares.sum(), 1)
-    found = [
+    results = [
         single_moment(keys, tilt * s / 1e9, own, n) + keys.limit_height(float(s)) ** 2
         for s in sizes
     ]
-    np.testing.assert_allclose(shares @ np.array(found), 1, rtol=0.01)
+    np.testing.assert_allclose(shares @ np.array(results), 1, rtol=0.01)
 
 
 def test_what_own_keys_do_to_first_order():
@@ -153,9 +153,9 @@ def test_the_papers_setting(paper_head, scale):
 def test_the_radius_only_rescales():
     """Tokens of radius r under A and V are those of radius one under r^2 A and r V."""
     head, n = random_head(3, 3.0), np.array([50])
-    one = sphere_mean_error(head, al.Sphere(3, 2.0), n, 12)
+    result = sphere_mean_error(head, al.Sphere(3, 2.0), n, 12)
     other = sphere_mean_error(al.Head(4 * head.A, 2 * head.V), al.Sphere(3), n, 12)
-    np.testing.assert_allclose(one.mse, other.mse, rtol=1e-9)
+    np.testing.assert_allclose(result.mse, other.mse, rtol=1e-9)
 
 
 @pytest.mark.parametrize("dim", [1, 2])

@@ -48,7 +48,7 @@ def encode(
     """Turn text, token ids or ready inputs into one sequence."""
     network, tokenizer = unwrap(model)
     if isinstance(text, Mapping):
-        return _encoded(model, {str(key): _tensor(one, str(key)) for key, one in text.items()})
+        return _encoded(model, {str(key): _tensor(value, str(key)) for key, value in text.items()})
     if isinstance(text, str):
         ids, special = tokenize(tokenizer, text)
     else:
@@ -58,7 +58,7 @@ def encode(
         ids, special = [int(i) for i in numbers], [False] * len(numbers)
     limit = max_positions(network)
     if limit is not None and len(ids) > limit and truncate:
-        tail = next((i for i, one in enumerate(reversed(special)) if not one), len(ids))
+        tail = next((i for i, marked in enumerate(reversed(special)) if not marked), len(ids))
         keep = [*range(limit - tail), *range(len(ids) - tail, len(ids))]  # and special ones last
         ids, special = ([values[i] for i in keep] for values in (ids, special))
     inputs = {"input_ids": torch.tensor([ids], dtype=torch.long)}

@@ -278,21 +278,21 @@ def _attention(
         seen = _among_slots(seen, slots, query.shape[2], bias is None)
     outputs = []
     for row in range(len(query)):
-        one = slice(row, row + 1)
+        own = slice(row, row + 1)
         keys, queries, offset = _kept_places(seen, row, query.shape[2], key.shape[2])
-        own_bias = None if bias is None else bias[one] if len(bias) > 1 else bias
+        own_bias = None if bias is None else bias[own] if len(bias) > 1 else bias
         call = Call(
             layer=layer,
-            query=query[one, :, queries],
-            key=key[one, :, keys],
-            value=value[one, :, keys],
+            query=query[own, :, queries],
+            key=key[own, :, keys],
+            value=value[own, :, keys],
             mask=Mask(seen.start + torch.arange(key.shape[2])[keys], seen.causal, seen.window),
             scale=query.shape[-1] ** -0.5 if scaling is None else float(scaling),
             softcap=kwargs.get("softcap"),
             position_bias=None if own_bias is None else own_bias[:, :, queries][..., keys],
             offset=offset,
             row=row,
-            added=None if slots is None else slots.added[one, :, keys],
+            added=None if slots is None else slots.added[own, :, keys],
         )
         output = query.new_zeros(1, *query.shape[1:3], value.shape[-1])
         if call.query.shape[2]:

@@ -344,14 +344,14 @@ def evictable_layers(network: Any) -> list[int]:
     if kinds is None:
         sliding = getattr(config, "sliding_window", None) is not None
         kinds = ["sliding_attention" if sliding else "full_attention"] * depth
-    found = [layer for layer, kind in enumerate(kinds) if kind == "full_attention"]
-    if not found:
+    layers = [layer for layer, kind in enumerate(kinds) if kind == "full_attention"]
+    if not layers:
         raise BadInput(
             f"Every layer of {type(network).__name__} has a sliding window of "
             f"{getattr(config, 'sliding_window', None)} tokens, so its cache is bounded already "
             "and cannot be cut."
         )
-    return found
+    return layers
 
 
 def rotation_for(network: Any, rule: EvictionRule) -> Rotation:

@@ -153,7 +153,7 @@ def rule_to_dict(rule: EvictionRule) -> dict[str, Any]:
         raise BadInput(
             f"{rule!r} has no name to be written by; decorate its class with register_rule('name')."
         )
-    defaults = {one.name: one.default for one in fields(rule)}  # type: ignore[arg-type]
+    defaults = {option.name: option.default for option in fields(rule)}  # type: ignore[arg-type]
     changed = {k: getattr(rule, k) for k, v in defaults.items() if getattr(rule, k) != v}
     return {"rule": name, "keep": rule.keep, **changed}
 
@@ -164,7 +164,7 @@ def rule_from_dict(content: Mapping[str, Any]) -> EvictionRule:
     if name not in RULES:
         raise BadInput(f"There is no eviction rule {name!r}; choose from {', '.join(RULES)}.")
     kind: Any = RULES[name]
-    known = [one.name for one in fields(kind)]
+    known = [option.name for option in fields(kind)]
     if unknown := sorted(set(content) - {*known, "rule"}):
         raise BadInput(f"The eviction rule {name} has no {unknown[0]}; it has {', '.join(known)}.")
     rule: EvictionRule = kind(**{key: value for key, value in content.items() if key != "rule"})

@@ -55,16 +55,16 @@ def check_config(config: dict[str, Any], name: str) -> None:
 
 def check_index(index: Path, suffixes: tuple[str, ...]) -> list[str]:
     """Return the files that an index of sharded weights names, which must be plain names."""
-    found = read_json(index).get("weight_map")
-    if not isinstance(found, dict) or not found:
+    weight_map = read_json(index).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
         raise BadInput(f"{index} is damaged: it has no weight_map.")
-    for name in found.values():
+    for name in weight_map.values():
         if not _is_plain(name) or not name.endswith(suffixes):
             raise BadInput(
                 f"{index} names the weights {name!r}; only {' or '.join(suffixes)} files "
                 "beside it are read."
             )
-    return sorted(set(found.values()))
+    return sorted(set(weight_map.values()))
 
 
 def file_inside(folder: Path, name: str) -> Path:

@@ -330,11 +330,11 @@ def _load_folder(folder: Path, pickled: str | None, where: Placement) -> LoadedM
         weights = files.pickled_weights(folder, pickled)
         notes = [f"pickled weights {pickled}, allowed by name, read as tensors only"]
     if not weights:
-        found = sorted(f.name for f in folder.iterdir() if f.suffix in files.PICKLED_SUFFIXES)
+        pickles = sorted(f.name for f in folder.iterdir() if f.suffix in files.PICKLED_SUFFIXES)
         instead = (
-            f"only pickled ones ({', '.join(found)}), which are refused unless one is named: "
-            f"pickled={found[0]!r} in Python, --pickled-weights {found[0]} on the command line"
-            if found
+            f"only pickled ones ({', '.join(pickles)}), which are refused unless one is named: "
+            f"pickled={pickles[0]!r} in Python, --pickled-weights {pickles[0]} on the command line"
+            if pickles
             else "save the model with save_pretrained"
         )
         raise BadInput(f"{folder} has no .safetensors weights; {instead}.")

@@ -115,19 +115,19 @@ def capture_file(folder: str | Path, name: str, most: int = MOST_JSON, sha256: s
         raise BadInput(f"{address} cannot be read: {reason}.") from None
     if len(content) > most:
         raise Damaged(f"{address} is damaged: it is larger than it should be.")
-    found = digest(content)
-    if found != (sha256 or found):
+    actual = digest(content)
+    if actual != (sha256 or actual):
         raise Damaged(
             f"{address} is damaged: it does not have its SHA-256; copy the capture there again."
         )
     try:
-        write_atomically(cache / f"{found}-{name}", content, durable=False)
+        write_atomically(cache / f"{actual}-{name}", content, durable=False)
     except OSError as error:
         raise AttnlimitError(
             f"Cannot copy {address} to {cache}: {error.strerror or error}; set ATTNLIMIT_CACHE to "
             "a folder that can be written and has room."
         ) from None
-    return cache / f"{found}-{name}"
+    return cache / f"{actual}-{name}"
 
 
 class StoredLayers(Mapping[int, CapturedLayer]):
