@@ -106,7 +106,7 @@ def _colours(gallery_conf: dict[str, object], file_name: str) -> None:
     """Draw examples with a palette that the colour blind can read."""
     import matplotlib as mpl
 
-    from attnlimit.report.figures import PALETTE
+    from attnlimit.plotting import PALETTE
 
     mpl.rcParams["axes.prop_cycle"] = mpl.cycler(color=PALETTE)
 

@@ -68,11 +68,11 @@ class Baselines(Experiment):
         rows: list[dict[str, float | str]] = []
         for (keys, name), (samplers, guess) in (everything | planned).items():
             if samplers is None:
-                rows.append({"asked": keys, "scheme": name, **guess})
+                rows.append({"wanted": keys, "scheme": name, **guess})
                 continue
             repeats = shard["repeats"] if guess else 1
             result = run.against(samplers, number, repeats)
-            rows.append({"asked": keys, "scheme": name, **guess, **result})
+            rows.append({"wanted": keys, "scheme": name, **guess, **result})
         return pd.DataFrame(rows).assign(text=shard["text"], tokens=shard["tokens"])
 
     def with_errors(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
@@ -81,7 +81,7 @@ class Baselines(Experiment):
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         """Geometric means over the texts, against top-k's."""
         rows = []
-        for keys, some in groups(curves, "asked"):
+        for keys, some in groups(curves, "wanted"):
             best = _mean(some[some["scheme"] == "top-k"], "measured")[0]
             for scheme, part in groups(some, "scheme"):
                 shown = {name: _mean(part, name) for name in ("predicted", "measured")}
@@ -99,7 +99,7 @@ class Baselines(Experiment):
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         rows = []
-        for keys, some in groups(curves.dropna(subset=["measured"]), "asked"):
+        for keys, some in groups(curves.dropna(subset=["measured"]), "wanted"):
             means = {name: _mean(part, "measured")[0] for name, part in groups(some, "scheme")}
             order = sorted(means, key=means.__getitem__)
             rows.append(
@@ -117,7 +117,7 @@ class Baselines(Experiment):
             first = not panels  # whose legend serves all
             series = [
                 rung
-                for keys, some in groups(part.sort_values("asked", kind="stable"), "asked")
+                for keys, some in groups(part.sort_values("wanted", kind="stable"), "asked")
                 for rung in rungs(some, order, "scheme", f"{keys} keys" if first else None, keys)
             ]
             x = "KL of the next token, nats"

@@ -17,7 +17,7 @@ from attnlimit.result import format_pm
 from attnlimit.samplers.spec import parse_sampler
 from prediction_error import predicted_with_error
 
-ASKED = {"smollm2": 0.03, "minilm": 0.005}
+TARGETS = {"smollm2": 0.03, "minilm": 0.005}
 """Up to what error predictions must hold: KL in nats, 1 - cosine."""
 DRAWN, NOT_DRAWN = 0.15, 0.30
 """How far a prediction may be from its measurement where keys are drawn, and where none are."""
@@ -108,7 +108,7 @@ class OutputErrors(Experiment):
             stderr=np.hypot(both["predicted_stderr"], both["measured_stderr"]),
             ratio=ratio,
             ratio_stderr=ratio * spread,
-            asked=both["measured"] <= both["model"].map(ASKED),
+            in_target=both["measured"] <= both["model"].map(TARGETS),
             trusted=both["trusted"].astype(bool),
             drawn=both["drawn"].astype(bool),
         )
@@ -147,11 +147,11 @@ class OutputErrors(Experiment):
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         rows = []
         for (model, drawn), part in groups(curves, "model", "drawn"):
-            inside, limit = part[part["asked"]], DRAWN if drawn else NOT_DRAWN
+            inside, limit = part[part["in_target"]], DRAWN if drawn else NOT_DRAWN
             what = f"{model}, keys {'drawn' if drawn else 'not drawn'}"
             gap = (inside["ratio"] - 1).abs()
             rows.append(
-                f"{what}, error at most {ASKED[model]:g}: "
+                f"{what}, error at most {TARGETS[model]:g}: "
                 f"{int((gap <= limit).sum())} of {len(inside)} within {limit:.0%}, "
                 f"{int((gap <= limit + inside['ratio_stderr']).sum())} with a standard error; "
                 f"largest distance {gap.max() if len(gap) else 0:.0%}."
@@ -183,7 +183,7 @@ def _both(curves: pd.DataFrame, name: str) -> list[str]:
 
 
 def _verdicts(curves: pd.DataFrame) -> list[str]:
-    """Say for each row whether it holds, in brackets where that was not asked for."""
+    """Say for each row whether it holds, in brackets where no target was set."""
     gap = (curves["ratio"] - 1).abs() - np.where(curves["drawn"], DRAWN, NOT_DRAWN)
     words = np.where(
         gap <= 0, "yes", np.where(gap <= curves["ratio_stderr"], "within errors", "no")
@@ -191,7 +191,7 @@ def _verdicts(curves: pd.DataFrame) -> list[str]:
     trusted = np.where(curves["trusted"], "trusted", "doubted")
     return [
         str(word) if inside else f"({word}, {trust})"
-        for word, inside, trust in zip(words, curves["asked"], trusted, strict=True)
+        for word, inside, trust in zip(words, curves["in_target"], trusted, strict=True)
     ]
 
 

@@ -1,5 +1,6 @@
 """The examples of CONTRIBUTING.md run as they are printed, each in a file of its own."""
 
+import os
 import re
 import subprocess
 import sys
@@ -41,4 +42,50 @@ def test_the_example_of_an_experiment_is_reproduced(tmp_path):
     file.write_text(EXAMPLES["An experiment"])
     sizes = ["--set", "n=[10,50]", "--set", "replicates=200", "--workers", "1"]
     out = run("-m", "attnlimit", "reproduce", file, *sizes, "--out", tmp_path / "runs")
+    assert "Predictions are within" in out
+
+
+POINTS = """
+[attnlimit.samplers]
+nearby = a_sampler:Nearby
+[attnlimit.eviction_rules]
+oldest = an_eviction_rule:Oldest
+[attnlimit.targets]
+embedding = a_target:EmbeddingError
+[attnlimit.experiments]
+uniform-mean = an_experiment:EXPERIMENT
+"""
+USE = """
+from attnlimit.models.eviction.rules import RULES, parse_rule, rule_from_dict, rule_to_dict
+from attnlimit.planning.target import target_of
+from attnlimit.reproduce.experiment import available
+from attnlimit.samplers import parse_sampler, sampler_names, sampler_spec
+
+rule = parse_rule("oldest:0.4")
+assert type(rule).__name__ == "Oldest" and rule_from_dict(rule_to_dict(rule)) == rule
+assert sampler_spec(parse_sampler("nearby:8.0")) == "nearby:8.0"
+assert target_of("embedding", 0.01).describe(0.01)
+assert {"nearby"} <= {*sampler_names()} and {"oldest"} <= {*RULES.names()}
+assert "uniform-mean" in available()
+"""
+
+
+@pytest.fixture
+def installed(tmp_path, monkeypatch):
+    """Install the examples as a package that names them by entry points."""
+    for title, code in EXAMPLES.items():
+        (tmp_path / f"{title.lower().replace(' ', '_')}.py").write_text(code)
+    about = tmp_path / "examples-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: examples\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(POINTS)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+
+@pytest.mark.usefixtures("installed")
+def test_examples_of_an_installed_package_are_found_by_their_names(tmp_path):
+    pytest.importorskip("transformers")
+    run("-c", USE)
+    sizes = ["--set", "n=[10,50]", "--set", "replicates=200", "--workers", "1"]
+    out = run("-m", "attnlimit", "reproduce", "uniform-mean", *sizes, "--out", tmp_path / "runs")
     assert "Predictions are within" in out

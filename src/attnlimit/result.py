@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from html import escape
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -82,9 +81,9 @@ class Pictured(ABC):
             labels = [label, *[None] * (len(series) - 1)]
             series = [replace(line, label=text) for line, text in zip(series, labels, strict=True)]
         series += [line for other in others for line in other.panel().series]
-        # By name: report imports this module.
-        figures = import_module("attnlimit.report.figures")
-        axes: Axes = figures.plot(replace(panel, series=series), ax, color)
+        from attnlimit.plotting import plot
+
+        axes: Axes = plot(replace(panel, series=series), ax, color)
         return axes
 
 

@@ -5,6 +5,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import attnlimit as al
+from attnlimit import registry
+from attnlimit.registry import Registry
 from attnlimit.samplers import parse_sampler, register, sampler_names, sampler_spec, spec
 from outside_sampler import Nearby
 
@@ -62,7 +64,9 @@ def test_a_sampler_without_a_name_cannot_be_written():
 
 @pytest.fixture
 def _forget(monkeypatch):
-    monkeypatch.setattr(spec, "REGISTERED", dict(spec.REGISTERED))
+    names = Registry("attnlimit.samplers")
+    names.update(spec.REGISTERED)
+    monkeypatch.setattr(spec, "REGISTERED", names)
     monkeypatch.setattr(Nearby, "spec_name", None)
 
 
@@ -81,12 +85,12 @@ def test_a_registered_sampler_is_written_and_read(sampler):
 
 @pytest.mark.usefixtures("_forget")
 def test_an_entry_point_is_loaded_when_its_name_is_used(monkeypatch):
-    point = EntryPoint("nearby", "outside_sampler:Nearby", spec.GROUP)
+    point = EntryPoint("nearby", "outside_sampler:Nearby", "attnlimit.samplers")
 
-    def installed(group, name=None):
-        return [point] if group == spec.GROUP and name in (None, "nearby") else []
+    def installed(group, name="nearby"):
+        return [point] if (group, name) == ("attnlimit.samplers", "nearby") else []
 
-    monkeypatch.setattr(spec, "entry_points", installed)
+    monkeypatch.setattr(registry, "entry_points", installed)
     assert "nearby" in sampler_names()
     assert parse_sampler("nearby:2.5") == Nearby(2.5)
     assert sampler_spec(Nearby(2.5)) == "nearby:2.5,False"

@@ -108,7 +108,7 @@ def reproduce(
     if json:
         print_json(
             {
-                "title": result.experiment.title,
+                "title": result.title,
                 "run": folder,
                 "finding": result.finding,
                 "table": result.table,
@@ -120,7 +120,7 @@ def reproduce(
         )
         return
     say(result.finding)
-    print_table(result.shown, result.experiment.title)
+    print_table(result.shown, result.title)
     say(
         *(f"  {remark}" for remark in result.remarks),
         f"\nrun folder  {folder}\nresults     {folder / 'curves.parquet'}",
@@ -147,8 +147,11 @@ def _list(name: str | None, json: bool) -> None:
 
     rows: list[dict[str, Any]]
     if name is None:
-        about = ("name", "paper", "part", "minutes", "title")
-        rows = [{key: getattr(load(name), key) for key in about} for name in available()]
+        rows = []
+        for experiment in map(load, available()):
+            origin = {"paper": experiment.paper, "figure": experiment.figure_of_paper}
+            size = {"minutes": experiment.minutes, "title": experiment.title}
+            rows.append({"name": experiment.name, **origin, **size})
     else:
         default, paper = (load(name).config(paper=size) for size in (False, True))
         rows = [{"setting": key, "value": default[key], "paper": paper.get(key)} for key in default]

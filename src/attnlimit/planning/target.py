@@ -30,6 +30,7 @@ from attnlimit.planning.constants import (
     KL_LIMIT_UNCERTAINTY,
     THIRD_ORDER,
 )
+from attnlimit.registry import Registry
 
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
@@ -109,7 +110,7 @@ class Target(ABC):
         return sorted(kept | ({self.distance} if self.distance is not None else set()))
 
 
-TARGETS: dict[str, type[Target]] = {}
+TARGETS: Registry[type[Target]] = Registry("attnlimit.targets")
 """Targets by name."""
 Registered = TypeVar("Registered", bound=type[Target])
 
@@ -310,7 +311,7 @@ def choose_target(network: Any, output: Output) -> Target:
         target = TARGETS[default_target(network)]()
     elif isinstance(output, str):
         if output not in TARGETS:
-            names = ", ".join(f'"{name}"' for name in TARGETS)
+            names = ", ".join(f'"{name}"' for name in TARGETS.names())
             raise BadInput(f"output must be {names} or a function of the outputs, got {output!r}.")
         target = TARGETS[output]()
     elif callable(output):
@@ -351,7 +352,7 @@ def given_target(
 def target_of(name: str, value: float) -> Target:
     """Return a registered target at a user's value."""
     if name not in TARGETS:
-        raise BadInput(f"There is no target {name!r}; choose from {', '.join(TARGETS)}.")
+        raise BadInput(f"There is no target {name!r}; choose from {', '.join(TARGETS.names())}.")
     kind: Any = TARGETS[name]
     made: Target = kind(distance=kind.to_distance(checks.real_number(value, name)))
     return made

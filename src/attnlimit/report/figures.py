@@ -9,19 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
+from attnlimit.picture import REFERENCE, FigureSpec
+from attnlimit.plotting import GREY, PALETTE, draw_panel
 from attnlimit.report.page import write_page
 from attnlimit.report.run_page import figure_page
 
-# Okabe and Ito's palette, readable by the colour blind, then a continuous map when groups are many.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-GREY = "#767676"
-DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
-PANEL_SIZE = (4.6, 3.6)
 MANY_LABELS = 4
 # Drawn at the width at which a journal prints it, so that its letters are as large as they say.
 COLUMN, PAGE = 3.4, 6.9  # inches
@@ -80,7 +74,7 @@ def _static(spec: FigureSpec) -> Figure:
         colours = _colours(spec)
         for k, panel in enumerate(spec.panels):
             axis = figure.add_subplot(places[k // columns, k % columns])
-            _draw_panel(axis, panel, colours, legend=legend is None)
+            draw_panel(axis, panel, colours, legend=legend is None)
             if k % columns and panel.names and panel.names == spec.panels[k - 1].names:
                 axis.tick_params(labelleft=False)  # those of its neighbour serve
             axis.set_title(textwrap.fill(panel.title, round(LETTERS * across)))
@@ -132,82 +126,3 @@ class Legend:
         empty.axis("off")
         shown = [handles[label] for label in self.labels]
         empty.legend(shown, self.labels.values(), loc="center", ncols=columns, frameon=False)
-
-
-def plot(panel: Panel, axis: Any | None, color: str = "") -> Any:
-    """Draw a panel into a user's axes, or into a new figure; groups take the next colours."""
-    if axis is None:
-        from matplotlib import pyplot
-
-        _, axis = pyplot.subplots(figsize=PANEL_SIZE, layout="constrained")
-        axis.set_prop_cycle(color=PALETTE)
-    groups = dict.fromkeys(series.group for series in panel.series if series.group != REFERENCE)
-    colours = {group: color or _next_colour(axis) for group in groups}
-    _draw_panel(axis, panel, colours | {REFERENCE: GREY})
-    return axis
-
-
-def _next_colour(axis: Any) -> str:
-    (line,) = axis.plot([], [])
-    line.remove()
-    return mpl.colors.to_hex(line.get_color())
-
-
-def _draw_panel(axis: Any, panel: Panel, colours: dict[Any, str], *, legend: bool = True) -> None:
-    for series in panel.series:
-        _add_static(axis, series, colours[series.group])
-    axis.set(
-        title=panel.title,
-        xlabel=panel.x_label,
-        ylabel=panel.y_label,
-        xscale=panel.x_scale,
-        yscale=panel.y_scale,
-        **({"xlim": panel.x_limits} if panel.x_limits else {}),
-        **({"ylim": panel.y_limits} if panel.y_limits else {}),
-    )
-    for line, scale in ((axis.xaxis, panel.x_scale), (axis.yaxis, panel.y_scale)):
-        if scale == "log":
-            _readable_ticks(line)
-    axis.grid(True, which="major", alpha=0.25, linewidth=0.6)
-    axis.spines[["top", "right"]].set_visible(False)
-    if panel.names is not None:
-        axis.set_yticks(range(len(panel.names)), panel.names)
-        axis.set_ylim(-0.6, len(panel.names) - 0.4)
-    if legend and axis.get_legend_handles_labels()[1]:
-        axis.legend(framealpha=0.7, edgecolor="none", title=panel.legend_title)
-
-
-def _readable_ticks(axis: Any) -> None:
-    """Label 1, 2 and 5 within two decades, more within a part of one, else powers of ten."""
-    low, high = sorted(axis.get_view_interval())
-    axis.set_minor_formatter(NullFormatter())
-    if low > 0 and high / low < 120:
-        steps = (1.0, 2.0, 5.0) if high / low > 5 else (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0)
-        axis.set_major_locator(LogLocator(subs=steps))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def _add_static(axis: Any, series: Series, colour: str) -> None:
-    x, y, look = series.x, series.y, {"color": colour, "label": series.label}
-    if series.style == "band":
-        axis.fill_between(x, series.lower, series.upper, alpha=0.2, linewidth=0, **look)
-    elif series.style == "points":
-        axis.errorbar(
-            x,
-            y,
-            series.error,
-            series.x_error,
-            fmt="o",
-            elinewidth=0.8,
-            capsize=1.5,
-            zorder=3,
-            **look,
-        )
-        if series.beyond is not None and any(series.beyond):
-            ringed = np.asarray(series.beyond)
-            places = np.asarray(x)[ringed], np.asarray(y)[ringed]
-            axis.plot(
-                *places, "o", markersize=7, fillstyle="none", markeredgewidth=0.9, color=colour
-            )
-    else:
-        axis.plot(x, y, linestyle=DASHES[series.style], linewidth=1.3, **look)

@@ -49,6 +49,10 @@ class EveryHead(Experiment):
     paper = TSC
     takes_capture = True
 
+    def heading(self, config: Config) -> str:
+        subject, _, rest = self.title.partition(":")
+        return f"{subject if config['model'] == 'minilm' else config['model']}:{rest}"
+
     def about(self, config: Config) -> str:
         """Return the model and text, for a caption."""
         article = config["text"].removeprefix("wikipedia:")
@@ -76,8 +80,8 @@ class Bert(EveryHead):
     """Rates of three errors of every head, and of the mean output of every layer."""
 
     name = "bert"
-    title = "MiniLM for BERT: rates of mean and covariance against the horizon, by head"
-    part = "experiment: BERT, i.i.d. keys"
+    title = "MiniLM in place of the paper's BERT: rates of mean and covariance, by head"
+    figure_of_paper = "experiment: BERT, i.i.d. keys"
     minutes = 1
     settings = SETTINGS | {"n": [64, 96, 128, 192, 256, 320, 384], "replicates": 150}
     paper_settings = {"replicates": 500}
@@ -180,7 +184,7 @@ class Bert(EveryHead):
         )
         if left := len(heads) - len(shown):
             caption += f" {left} head with a horizon above {FARTHEST:g} is not shown."
-        return FigureSpec(self.title, panels, 3, caption)
+        return FigureSpec(self.heading(config), panels, 3, caption)
 
 
 def slopes(curves: pd.DataFrame) -> pd.DataFrame:
@@ -237,8 +241,8 @@ class WindowAndRandom(EveryHead):
     """Error of each head's outputs, relative to their size, on a window plus random keys."""
 
     name = "window"
-    title = "MiniLM for BigBird: a window and 50 random keys against i.i.d. keys"
-    part = "experiment: window and random keys"
+    title = "MiniLM in place of the paper's BigBird: a window and 50 random keys against i.i.d."
+    figure_of_paper = "experiment: window and random keys"
     minutes = 3
     settings = SETTINGS | {
         "random": 50,
@@ -316,7 +320,7 @@ class WindowAndRandom(EveryHead):
             f"{self.about(config)}; the last panel leaves out heads whose horizon is above "
             f"{FARTHEST:g}."
         )
-        return FigureSpec(self.title, panels, 3, caption)
+        return FigureSpec(self.heading(config), panels, 3, caption)
 
 
 class TokenCloud(Experiment):
@@ -325,7 +329,7 @@ class TokenCloud(Experiment):
     name = "tsne"
     title = "Subsamples covering the tokens of an article, in two dimensions (t-SNE)"
     paper = TSC
-    part = "figure: sampled tokens"
+    figure_of_paper = "figure: sampled tokens"
     minutes = 0.5
     takes_capture = True
     settings = source("minilm", "Anarchism", 512) | {"layers": [0, 5], "n": [16, 64, 256]}

@@ -33,7 +33,7 @@ class CentralLimit(DrawnExperiment):
     name = "clt"
     title = "Central limit: normality of the mean output against n, on both sides of the horizon 1"
     paper = TSC
-    part = "theorem: rate of the moments"
+    figure_of_paper = "theorem: rate of the moments"
     minutes = 1
     settings = {
         "horizons": [0.3, 0.6, 0.9, 1.2, 2.0],

@@ -262,7 +262,7 @@ class Downstream(Experiment):
     name = "downstream"
     title = "A task with thinned attention: accuracy against the keys that each query sees"
     paper = TSC
-    part = "experiment: downstream accuracy"
+    figure_of_paper = "experiment: downstream accuracy"
     minutes = 5
     settings = source("minilm", "all", 64) | {
         "articles": 97,

@@ -8,10 +8,9 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ import pandas as pd
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.picture import FigureSpec
+from attnlimit.registry import Registry
 from attnlimit.reproduce.compare import COMPARED, agreement, comparable, with_z
 from attnlimit.reproduce.panels import DRAWN, pair, panel
 from attnlimit.runs.folder import Config, RunFolder
@@ -31,7 +31,6 @@ EXPERIMENTS = {
     "sphere": "temperatures:SPHERE",
     "bert": "bert:BERT",
     "window": "bert:WINDOW",
-    "longdoc": "longdoc:EXPERIMENT",
     "downstream": "downstream:EXPERIMENT",
     "tsne": "bert:TSNE",
     "uniform": "uniform:EXPERIMENT",
@@ -46,11 +45,7 @@ EXPERIMENTS = {
     "sparse-phase": "sparse_phase:EXPERIMENT",
     "sparse-length": "sparse_curves:LENGTHS",
 }
-"""Module and instance of each experiment; its module is imported when it is loaded.
-
-A package adds its own with an entry point of the group `attnlimit.experiments`, whose name is that
-of the experiment and whose value is the path of its instance.
-"""
+"""Module and instance of each experiment; its module is imported when it is loaded."""
 SMALLEST = {"n": 1, "replicates": 2, "block": 1}
 """Smallest value of settings whose names end so."""
 
@@ -69,8 +64,8 @@ class Experiment(ABC):
     title: str
     """One line for its page and its figure."""
     paper = ""
-    part = ""
-    """Paper, and part of the paper, that it reproduces."""
+    figure_of_paper = ""
+    """Paper, and its figure, table or theorem, that it reproduces."""
     minutes = float("nan")
     """Duration of the default sizes, on two cores."""
     settings: Config = {}
@@ -79,6 +74,10 @@ class Experiment(ABC):
     """Settings that are others at the paper's sizes."""
     takes_capture = False
     """Whether a capture's folder can replace its model and text."""
+
+    def heading(self, config: Config) -> str:
+        """Return the title for these settings."""
+        return self.title
 
     def config(self, paper: bool) -> Config:
         """Return the settings, at the paper's sizes if `paper`."""
@@ -168,6 +167,10 @@ class Experiment(ABC):
                     checks.count(number, key, smallest=smallest)
 
 
+INSTALLED: Registry[Experiment] = Registry("attnlimit.experiments")
+"""Experiments of installed packages: an entry point's value is the path of an instance."""
+
+
 class DrawnExperiment(Experiment):
     """An experiment whose configuration has `replicates` draws, in blocks of `block`."""
 
@@ -198,27 +201,25 @@ def _alike(value: Any, default: Any) -> bool:
     return default is None or type(value) is type(default) or whole_for_real
 
 
-def available() -> dict[str, str]:
-    """Return the paths of the papers' experiments and of those of installed packages."""
-    own = {name: f"{__package__}.{path}" for name, path in EXPERIMENTS.items()}
-    others = entry_points(group="attnlimit.experiments")
-    return own | {entry.name: entry.value for entry in others if entry.name not in own}
+def available() -> tuple[str, ...]:
+    """Return the names of the papers' experiments and of those of installed packages."""
+    return tuple(dict.fromkeys([*EXPERIMENTS, *INSTALLED.names()]))
 
 
 def load(name: str) -> Experiment:
     """Return the experiment called `name`, or the one in the file of that name."""
     if name.endswith(".py"):
         return _from_file(Path(name))
-    paths = available()
-    if name not in paths:
-        close = get_close_matches(name, paths, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(paths)}."
+    if name in EXPERIMENTS:
+        return cast(Experiment, find(f"{__package__}.{EXPERIMENTS[name]}"))
+    if name not in INSTALLED:
+        close = get_close_matches(name, available(), n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(available())}."
         raise BadInput(
             f"There is no experiment {name!r}; {hint} Your own is named by the path of its .py "
             "file."
         )
-    experiment: Experiment = find(paths[name])
-    return experiment
+    return INSTALLED[name]
 
 
 def _from_file(file: Path) -> Experiment:

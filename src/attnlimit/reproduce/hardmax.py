@@ -30,7 +30,7 @@ class Hardmax(DrawnExperiment):
     name = "hardmax"
     title = "Hardmax: the logarithmic rate, and the best temperature for each n"
     paper = TSC
-    part = "theorem: hardmax regime"
+    figure_of_paper = "theorem: hardmax regime"
     minutes = 1
     settings = {
         "cases": [[name, dim] for dim in (50, 3) for name in ("gaussian", "sphere", "cube")],

@@ -39,7 +39,7 @@ class HeavyTails(DrawnExperiment):
     name = "heavy"
     title = "Heavy tails: stable fluctuations past the horizon 1, freezing, and exponential tokens"
     paper = TSC
-    part = "theorem: rates below 1/2"
+    figure_of_paper = "theorem: rates below 1/2"
     minutes = 1
     settings = {
         "horizons": [1.5, 2.0, 3.0],

@@ -34,6 +34,11 @@ class Result:
     curves: pd.DataFrame
     folder: Path | None = None
 
+    @property
+    def title(self) -> str:
+        """The experiment's title for these settings."""
+        return self.experiment.heading(self.config)
+
     @cached_property
     def with_errors(self) -> pd.DataFrame:
         """The curves, with the errors by which predictions and measurements are compared."""
@@ -94,7 +99,7 @@ class Result:
 
     def content(self, record: dict[str, Any]) -> RunContent:
         """Return the content of its page; `record` is the run's."""
-        about = record, self.experiment.title, self.finding, self.command
+        about = record, self.title, self.finding, self.command
         return RunContent(*about, self.figure, self.shown, self.remarks)
 
 

@@ -35,7 +35,7 @@ class QueryAlignment(Experiment):
     name = "sparse-alignment"
     title = "Sparse tokens: cosine of the query after two gradient steps, and the 1 - C/alpha0 law"
     paper = STC
-    part = "theorem: two gradient steps"
+    figure_of_paper = "theorem: two gradient steps"
     minutes = 2
     settings = {
         "settings": SETTINGS,

@@ -29,7 +29,7 @@ class SeparableBags(Experiment):
     title = "Sparse tokens: how many bags are separable, against linear programs"
 
     paper = STC
-    part = "theorem: capacity"
+    figure_of_paper = "theorem: capacity"
     minutes = 3
     settings = {
         "length": 6,

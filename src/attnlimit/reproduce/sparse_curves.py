@@ -46,7 +46,7 @@ class LearningCurves(Experiment):
     name = "sparse-curves"
     title = "Sparse tokens: test and training error against the number of bags, three classifiers"
     paper = STC
-    part = "theorem: test error and training loss"
+    figure_of_paper = "theorem: test error and training loss"
     minutes = 2
     settings = {
         "task": {"length": 10, "signals": 1, "strength": 5.0, "prior": 0.5},
@@ -139,7 +139,7 @@ class OtherLengths(Experiment):
     name = "sparse-length"
     title = "Sparse tokens: trained at one length, tested at another"
     paper = STC
-    part = "experiment: other lengths"
+    figure_of_paper = "experiment: other lengths"
     minutes = 1
     settings = {
         "task": {"length": 10, "signals": 1, "strength": 5.0, "prior": 0.5},

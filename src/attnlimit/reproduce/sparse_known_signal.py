@@ -83,7 +83,7 @@ class KnownSignal(Experiment):
     name = "sparse-oracle"
     title = "Sparse tokens: errors with the signal known, against its strength"
     paper = STC
-    part = "errors with a known signal"
+    figure_of_paper = "errors with a known signal"
     minutes = 0.5
     settings = {
         "length": 10,
@@ -138,7 +138,7 @@ class Separation(Experiment):
     name = "sparse-separation"
     title = "Sparse tokens: strength needed for 5 % error against the length, log L against sqrt L"
     paper = STC
-    part = "theorem: log L, sqrt L"
+    figure_of_paper = "theorem: log L, sqrt L"
     minutes = 2
     settings = {
         "error": 0.05,

@@ -34,7 +34,7 @@ class BestClassifier(Experiment):
     name = "sparse-phase"
     title = "Sparse tokens: the best classifier, by strength and number of bags"
     paper = STC
-    part = "figure: best classifier"
+    figure_of_paper = "figure: best classifier"
     minutes = 2
     settings = {
         "length": 10,

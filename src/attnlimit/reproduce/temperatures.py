@@ -218,7 +218,7 @@ class GaussianTokens(Temperatures):
 
     name = "gaussian"
     title = "Gaussian tokens: error of mean and covariance against n, from diffuse to frozen heads"
-    part = "experiment: Gaussian tokens"
+    figure_of_paper = "experiment: Gaussian tokens"
     minutes = 2
     formula = "1/2, then (√(1/4+2/H²) − 1/2)/2"
     settings = {
@@ -243,7 +243,7 @@ class SphereTokens(Temperatures):
 
     name = "sphere"
     title = "Tokens on the sphere: error of mean and covariance against n, exact reference"
-    part = "experiment: tokens on the sphere"
+    figure_of_paper = "experiment: tokens on the sphere"
     minutes = 3
     formula = "1/2"
     settings = {

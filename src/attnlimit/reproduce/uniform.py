@@ -26,7 +26,7 @@ class Uniform(DrawnExperiment):
         "Uniform convergence: largest error over a ball of queries, measured, its law, its bound"
     )
     paper = TSC
-    part = "theorem: uniform convergence"
+    figure_of_paper = "theorem: uniform convergence"
     minutes = 2
     settings = {
         "cases": [["gaussian", 2, [0.5, 1.0, 1.5, 2.0]], ["sphere", 3, [1.0, 2.0, 4.0, 8.0]]],

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from importlib.metadata import entry_points
 from typing import TypeVar
 
 from attnlimit.errors import BadInput
+from attnlimit.registry import Registry
 from attnlimit.samplers.base import Sampler
 from attnlimit.samplers.keep import Keep
 from attnlimit.samplers.positional import SinksAndRecent, SinksAndWindow, Window
@@ -28,9 +28,8 @@ from attnlimit.samplers.top import TopK, TopP
 from attnlimit.samplers.two_level import TwoLevel
 from attnlimit.samplers.uniform import Iid, WithoutReplacement
 
-GROUP = "attnlimit.samplers"
 Kind = TypeVar("Kind", bound=type[Sampler])
-REGISTERED: dict[str, type[Sampler]] = {}
+REGISTERED: Registry[type[Sampler]] = Registry("attnlimit.samplers")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _SAMPLE = re.compile(r"(?P<kept>.*)\+(?P<sample>\d+)(?P<plain>plain)?")
 
@@ -80,16 +79,13 @@ for _name, _kind in _BUILT_IN.items():
 
 def sampler_names() -> tuple[str, ...]:
     """Names of all samplers: the package's, those registered, and those of entry points."""
-    installed = (point.name for point in entry_points(group=GROUP))
-    return tuple(dict.fromkeys([*REGISTERED, *installed]))
+    return REGISTERED.names()
 
 
-def _registered(name: str) -> type[Sampler] | None:
-    """The class of a name; an entry point is loaded when its name is first used."""
-    if name not in REGISTERED:
-        for point in entry_points(group=GROUP, name=name):
-            register(name)(point.load())
-    return REGISTERED.get(name)
+def _named(name: str) -> type[Sampler]:
+    """The class of a name; that of an entry point gets its name when it is loaded."""
+    kind = REGISTERED[name]
+    return kind if kind.spec_name == name else register(name)(kind)
 
 
 def parse_sampler(text: str) -> Sampler:
@@ -100,13 +96,12 @@ def parse_sampler(text: str) -> Sampler:
         kept = parse_sampler(sampled["kept"]) if sampled["kept"] else None
         return Keep(kept, int(sampled["sample"]), weighted=sampled["plain"] is None)
     name, _, arguments = written.partition(":")
-    kind = _registered(name)
-    if kind is None:
+    if name not in REGISTERED:
         raise BadInput(
             f"There is no sampler {text!r}; write one of {', '.join(sampler_names())} and its "
             "size, such as threshold:48, top-k:64 or top-k:64+192."
         )
-    return kind.from_arguments(arguments)
+    return _named(name).from_arguments(arguments)
 
 
 def sampler_spec(sampler: Sampler) -> str:

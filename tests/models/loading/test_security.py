@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import AttnlimitError, BadInput  # noqa: E402
 from attnlimit.models import capture, load  # noqa: E402
-from attnlimit.models.loading import files as model_files  # noqa: E402
+from attnlimit.models.loading import read as model_files  # noqa: E402
 from attnlimit.models.loading.model import file_hash  # noqa: E402
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij")

@@ -21,6 +21,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.eviction.context import EvictionContext, Queries
+from attnlimit.registry import Registry
 from attnlimit.samplers.systematic import proportional, rounded_sizes
 
 
@@ -114,7 +115,7 @@ class EvictionRule(ABC):
         return queries.pick(torch.cat([old, torch.nonzero(recent).ravel()]))
 
 
-RULES: dict[str, type[EvictionRule]] = {}
+RULES: Registry[type[EvictionRule]] = Registry("attnlimit.eviction_rules")
 """Rules by the name that the command line and plan files know them by."""
 Rule = TypeVar("Rule", bound=type[EvictionRule])
 
@@ -142,7 +143,7 @@ def parse_rule(text: str) -> EvictionRule:
     except (TypeError, ValueError):
         raise BadInput(
             f"{text!r} is not an eviction rule; write the share of keys that stay, like 0.25, or "
-            f"a rule and its share, like snapkv:0.25 ({', '.join(RULES)})."
+            f"a rule and its share, like snapkv:0.25 ({', '.join(RULES.names())})."
         ) from None
 
 
@@ -160,9 +161,11 @@ def rule_to_dict(rule: EvictionRule) -> dict[str, Any]:
 
 def rule_from_dict(content: Mapping[str, Any]) -> EvictionRule:
     """Return the rule that `rule_to_dict` wrote."""
-    name = content.get("rule")
+    name = str(content.get("rule"))
     if name not in RULES:
-        raise BadInput(f"There is no eviction rule {name!r}; choose from {', '.join(RULES)}.")
+        raise BadInput(
+            f"There is no eviction rule {name!r}; choose from {', '.join(RULES.names())}."
+        )
     kind: Any = RULES[name]
     known = [option.name for option in fields(kind)]
     if unknown := sorted(set(content) - {*known, "rule"}):

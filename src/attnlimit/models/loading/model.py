@@ -19,11 +19,17 @@ import torch
 
 from attnlimit.errors import AttnlimitError, BadInput, MissingExtra
 from attnlimit.files import digest
-from attnlimit.models.loading import files
 from attnlimit.models.loading.read import (
+    INDEX,
+    PICKLED_SUFFIXES,
     Placement,
     check_complete,
+    check_config,
+    check_folder,
+    check_index,
+    pickled_weights,
     placement,
+    read_json,
     read_model,
     reason_of,
     transformers_library,
@@ -324,13 +330,13 @@ def _dequantised(path: Path, sha256: str) -> Path:
 
 def _load_folder(folder: Path, pickled: str | None, where: Placement) -> LoadedModel:
     transformers_library()
-    files.check_folder(folder)
+    check_folder(folder)
     weights, notes = sorted(folder.glob("*.safetensors")), []
     if pickled is not None:
-        weights = files.pickled_weights(folder, pickled)
+        weights = pickled_weights(folder, pickled)
         notes = [f"pickled weights {pickled}, allowed by name, read as tensors only"]
     if not weights:
-        pickles = sorted(f.name for f in folder.iterdir() if f.suffix in files.PICKLED_SUFFIXES)
+        pickles = sorted(f.name for f in folder.iterdir() if f.suffix in PICKLED_SUFFIXES)
         instead = (
             f"only pickled ones ({', '.join(pickles)}), which are refused unless one is named: "
             f"pickled={pickles[0]!r} in Python, --pickled-weights {pickles[0]} on the command line"
@@ -353,7 +359,7 @@ def _load_hub(name: str, where: Placement) -> LoadedModel:
     cached, config, index = transformers.utils.cached_file, None, None
     try:
         config = cached(name, "config.json", **options)
-        index = cached(name, files.INDEX, **options)
+        index = cached(name, INDEX, **options)
     except (OSError, ValueError) as error:
         reason = reason_of(error) if online else reason
     if config is None:
@@ -362,9 +368,9 @@ def _load_hub(name: str, where: Placement) -> LoadedModel:
             f"({', '.join(BUNDLED)}) nor a folder, and as a hub id it failed: {reason}."
         )
     # Refuse a model whose configuration or index would have a pickle read.
-    files.check_config(files.read_json(Path(config)), name)
+    check_config(read_json(Path(config)), name)
     if index is not None:
-        files.check_index(Path(index), (".safetensors",))
+        check_index(Path(index), (".safetensors",))
     model, tokenizer, problem = read_model(name, name, where, local=not online)
     weights = hashlib.sha256()
     for key, value in sorted(model.state_dict().items()):

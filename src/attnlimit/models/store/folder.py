@@ -28,8 +28,8 @@ from attnlimit.models.captured.captured import (
     Probes,
 )
 from attnlimit.models.captured.encode import Encoded
-from attnlimit.models.loading.files import file_inside
 from attnlimit.models.loading.model import cache_folder, file_hash
+from attnlimit.models.loading.read import file_inside
 from attnlimit.models.store.format import (
     MANIFEST,
     NAMES,

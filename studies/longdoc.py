@@ -26,7 +26,6 @@ class LongDocument(Experiment):
     name = "longdoc"
     title = "SmolLM2 on a 4096-token article: the scheme that each head wants, predicted"
     paper = TSC
-    part = "experiment: long documents"
     minutes = 1
     takes_capture = True
     settings = source("smollm2", "Anarchism", 4096) | {
