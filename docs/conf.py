@@ -33,12 +33,14 @@ extensions = [
     "sphinx-mathjax-offline",
     "command_line",
     "public_names",
+    "technical_report",
     "typeset",
 ]
 exclude_patterns = [
     "_build",
     "_explorer",
     "tables",
+    "technical_report",
     "gallery/*.ipynb",
     "gallery/*.py",
     "gallery/*.json",
