@@ -5,6 +5,7 @@ import torch
 import attnlimit as al
 from attnlimit.models.captured.captured import CapturedLayer, Mask
 from attnlimit.models.captures import Capture
+from attnlimit.samplers import Quest, Santa, Twilight
 from outside_sampler import Nearby
 
 SAMPLERS = [
@@ -25,6 +26,10 @@ SAMPLERS = [
     al.Keep(al.TopK(3), sample=5),
     al.Keep(al.TopK(3), sample=5, weighted=False),
     al.Keep(al.SinksAndRecent(1, 2), sample=4),
+    Quest(4, page=2),
+    Twilight(0.6, candidate_share=0.5, page=2),
+    Santa(6),
+    Santa(6, systematic=True),
     Nearby(3.0),
     Nearby(3.0, weighted=True),
 ]

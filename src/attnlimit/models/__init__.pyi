@@ -26,6 +26,11 @@ from .captures import open_capture as open_capture
 from .curves import measure_capture as measure_capture
 from .curves import predict_capture as predict_capture
 from .eviction.context import EvictionContext as EvictionContext
+from .eviction.published import H2O as H2O
+from .eviction.published import AdaKV as AdaKV
+from .eviction.published import MomentKV as MomentKV
+from .eviction.published import NexusSampling as NexusSampling
+from .eviction.published import PyramidKV as PyramidKV
 from .eviction.rules import Evict as Evict
 from .eviction.rules import EvictionRule as EvictionRule
 from .eviction.rules import ExpectedAttention as ExpectedAttention

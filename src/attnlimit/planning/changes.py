@@ -278,16 +278,22 @@ class SamplingTerms(Accumulator):
             if not self.count_bytes:
                 continue
             inclusion = visible.to(block.scores.dtype)
+            looked = torch.zeros_like(inclusion)
             for sampler, members in grouped_by_sampler(enumerate(row)):
                 bound = sampler.bind(block.products.of(members))
                 inclusion[members] = bound.inclusion_probabilities(
                     block.scores[members], block.queries
                 )
-            kept = self.factor * kept_by_group(inclusion, groups).numpy()
+                some = bound.candidates(block.scores[members], block.queries)
+                if some is not None:
+                    looked[members] = some
+            kept, candidates = (
+                self.factor * kept_by_group(each, groups).numpy() for each in (inclusion, looked)
+            )
             self.shared.setdefault(s, {})[call.layer] = (
                 self.shared.get(s, {}).get(call.layer, 0.0) + kept
             )
-            moved = moved_bytes(row, kept, float(seen[0]), widths)
+            moved = moved_bytes(row, kept, float(seen[0]), widths, candidates)
             self.moved[s, call.layer] += np.repeat(moved, len(row) // groups) * groups / len(row)
 
 

@@ -4,6 +4,7 @@ from attnlimit.samplers.base import Products, Sampler, check_sampler
 from attnlimit.samplers.keep import Keep
 from attnlimit.samplers.positional import SinksAndRecent, SinksAndWindow, Window
 from attnlimit.samplers.proxies import Bits, Index, Pages, Proxy, Rank
+from attnlimit.samplers.published import MagicPIG, Quest, Santa, Twilight, VAttention
 from attnlimit.samplers.spec import parse_sampler, register, sampler_names, sampler_spec
 from attnlimit.samplers.threshold import Threshold
 from attnlimit.samplers.top import TopK, TopP
@@ -15,18 +16,23 @@ __all__ = [
     "Iid",
     "Index",
     "Keep",
+    "MagicPIG",
     "Pages",
     "Products",
     "Proxy",
+    "Quest",
     "Rank",
     "Sampler",
+    "Santa",
     "SinksAndRecent",
     "SinksAndWindow",
     "Threshold",
     "TopK",
     "TopP",
+    "Twilight",
     "TwoLevel",
     "UniformSampler",
+    "VAttention",
     "Window",
     "WithoutReplacement",
     "check_sampler",

@@ -19,7 +19,15 @@ from torch import Tensor
 from attnlimit.errors import BadInput
 from attnlimit.samplers.proxies import Proxy
 
-Draws = Literal["nothing", "independent", "pages", "with replacement", "without replacement"]
+Draws = Literal[
+    "nothing",
+    "independent",
+    "dependent",
+    "pages",
+    "values",
+    "with replacement",
+    "without replacement",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +76,9 @@ class Sampler(ABC):
         """How keys are drawn, which decides the exact law: independently, unless overridden.
 
         With or without replacement means `size` visible keys, all equally likely. "pages" means
-        that keys of a page are drawn together (`TwoLevel`).
+        that keys of a page are drawn together (`TwoLevel`), "values" that value rows are drawn by
+        their weights when all keys are read (`Santa`). "dependent" is any other way: it has no
+        exact law, and the first order takes keys as independent.
         """
         return "independent"
 
@@ -123,6 +133,14 @@ class Sampler(ABC):
         A key has `key` numbers of `number` bytes.
         """
         return key * number
+
+    def candidate_bytes(self, key: int, number: float) -> float:
+        """Bytes read of each key that `candidates` chooses, before any is kept."""
+        return 0.0
+
+    def candidates(self, scores: Tensor, queries: Tensor) -> Tensor | None:
+        """Probability that a key is looked at to choose, where that depends on the query."""
+        return None
 
     def gather_bytes(self, key: int, value: int, number: float) -> float:
         """Bytes read of each kept key after that: its value, and the key unless it was read."""

@@ -64,9 +64,11 @@ class TwoLevel(Sampler):
         return replace(self, c=checks.positive(n, "n"))
 
     def selection_bytes(self, key: int, number: float) -> float:
-        # Summaries and far keys of every page; the pages that are read add a number that does not
-        # grow with the context, counted while decoding.
+        # Summaries and far keys of every page; keys of pages that are read are candidates.
         return (4 * key + 4 + OUTLIERS * (key / 2 + 4)) / PAGE
+
+    def candidate_bytes(self, key: int, number: float) -> float:
+        return Index().bytes(key, number)
 
     def gather_bytes(self, key: int, value: int, number: float) -> float:
         return (key + value) * number
@@ -172,6 +174,11 @@ class BoundTwoLevel(Sampler):
         chance, apart = self.page_probabilities(queries)
         shares = chance.repeat_interleave(PAGE, dim=-1)[..., : apart.shape[-1]]
         return shares.masked_fill(apart[:, None], 1.0)
+
+    def candidates(self, scores: Tensor, queries: Tensor) -> Tensor:
+        shares = self.page_probabilities(queries)[0]
+        shares = shares.repeat_interleave(PAGE, dim=-1)[..., : scores.shape[-1]]
+        return shares.masked_fill(scores == -torch.inf, 0.0)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         return self._within(self._shares(queries), scores)

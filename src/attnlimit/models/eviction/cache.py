@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 from attnlimit.errors import BadInput
 from attnlimit.models.captured.interface import Call, Slots
 from attnlimit.models.eviction.context import EvictionContext, Queries, Rotation, rotation_of
-from attnlimit.models.eviction.rules import EvictionRule
+from attnlimit.models.eviction.rules import EvictionRule, StandIns
 from attnlimit.models.loading.model import predicts_tokens
 from attnlimit.models.sampled.stats import AttentionStats
 from attnlimit.samplers.systematic import systematic_sample
@@ -189,16 +189,21 @@ class CutLayer(DynamicLayer):
         """Return the cache with the keys whose additional offset is finite."""
         rows = []
         for row, more in enumerate(offsets):
-            keys = self.all_keys(row, records.get(row))
-            total = keys.offset
+            before = self.all_keys(row, records.get(row))
+            total = before.offset
             if more is not None:  # layers may have fewer slots than the widest
                 total = total + more[:, : total.shape[1]].to(total.dtype)
-            keys = keys._replace(offset=total)
+            keys = before._replace(offset=total)
             chosen = total > -torch.inf
             heads = [
                 KeptKeys(*(tensor[head, chosen[head]] for tensor in keys))
                 for head in range(len(total))
             ]
+            for head, some in enumerate(heads):
+                gone = ~chosen[head] & (before.offset[head] > -torch.inf)
+                extra = rule.stand_ins(*(part[head, gone] for part in before[:3]))
+                if extra is not None:
+                    heads[head] = _with_stand_ins(some, extra, rule.sinks)
             rows.append(self.after(row, records.get(row), rule)._replace(kept=heads))
         return CutLayer(rows, self.get_seq_length(), rule.sinks)
 
@@ -307,6 +312,13 @@ class CacheEvictor:
         for i, (number, layer) in enumerate(self._layers(cache).items()):
             own = [None if offset is None else offset[i] for offset in offsets]
             cache.layers[number] = layer.cut(own, self._passed[number], self.rule)
+
+
+def _with_stand_ins(keys: KeptKeys, extra: StandIns, sinks: int) -> KeptKeys:
+    """Put keys that stand for dropped ones behind the first; their position is -1."""
+    places = keys.positions.new_full((len(extra.offset),), -1)
+    both = zip(keys, (*extra, places), strict=True)
+    return KeptKeys(*(torch.cat([old[:sinks], new, old[sinks:]]) for old, new in both))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,14 @@ from attnlimit.errors import BadInput
 from attnlimit.models.eviction.context import EvictionContext, Queries
 from attnlimit.registry import Registry
 from attnlimit.samplers.systematic import proportional, rounded_sizes
+
+
+class StandIns(NamedTuple):
+    """Keys that a head holds in place of those it dropped."""
+
+    key: Tensor  # (n, d)
+    value: Tensor  # (n, d_v)
+    offset: Tensor  # (n,) added to their scores
 
 
 class EvictionRule(ABC):
@@ -72,6 +80,10 @@ class EvictionRule(ABC):
     def shares_size(self) -> bool:
         """Whether importance is compared across heads; otherwise every head keeps as many keys."""
         return False
+
+    def stand_ins(self, key: Tensor, value: Tensor, offset: Tensor) -> StandIns | None:
+        """What a head holds in place of the keys (n, d) that it drops; nothing by default."""
+        return None
 
     def inclusion_probabilities(
         self, importance: Tensor, occupied: Tensor, positions: Tensor, length: int
@@ -130,6 +142,13 @@ def register_rule(name: str) -> Callable[[Rule], Rule]:
     return register
 
 
+def known_rules() -> Registry[type[EvictionRule]]:
+    """Return all rules by name, the published ones among them."""
+    import attnlimit.models.eviction.published  # noqa: F401 (registers its rules)
+
+    return RULES
+
+
 def parse_rule(text: str) -> EvictionRule:
     """Return the rule that a text such as "0.25", "snapkv:0.25" or "tova:0.5,again=64" names."""
     name, _, rest = text.strip().rpartition(":")
@@ -143,7 +162,7 @@ def parse_rule(text: str) -> EvictionRule:
     except (TypeError, ValueError):
         raise BadInput(
             f"{text!r} is not an eviction rule; write the share of keys that stay, like 0.25, or "
-            f"a rule and its share, like snapkv:0.25 ({', '.join(RULES.names())})."
+            f"a rule and its share, like snapkv:0.25 ({', '.join(known_rules().names())})."
         ) from None
 
 
@@ -161,12 +180,12 @@ def rule_to_dict(rule: EvictionRule) -> dict[str, Any]:
 
 def rule_from_dict(content: Mapping[str, Any]) -> EvictionRule:
     """Return the rule that `rule_to_dict` wrote."""
-    name = str(content.get("rule"))
-    if name not in RULES:
+    name, rules = str(content.get("rule")), known_rules()
+    if name not in rules:
         raise BadInput(
-            f"There is no eviction rule {name!r}; choose from {', '.join(RULES.names())}."
+            f"There is no eviction rule {name!r}; choose from {', '.join(rules.names())}."
         )
-    kind: Any = RULES[name]
+    kind: Any = rules[name]
     known = [option.name for option in fields(kind)]
     if unknown := sorted(set(content) - {*known, "rule"}):
         raise BadInput(f"The eviction rule {name} has no {unknown[0]}; it has {', '.join(known)}.")

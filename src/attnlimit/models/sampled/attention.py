@@ -249,9 +249,13 @@ def attend_sampled(
         block = call if whole_keys else call.up_to(rows)
         products, values = call_products(block, rows), grouped(block.value[0], heads)
         scores = products.exact()
-        added = torch.zeros_like(scores)
+        added, looked = torch.zeros_like(scores), None
         for sampler, members in chosen:
             bound = sampler.bind(products.of(members))
+            some = bound.candidates(scores[members], call.places(rows))
+            if some is not None:
+                looked = torch.zeros_like(scores) if looked is None else looked
+                looked[members] = some
             added[members] = bound.draw(scores[members], call.places(rows), generator)
         weights = torch.softmax(scores + added, -1)
         output = weights @ values
@@ -267,7 +271,7 @@ def attend_sampled(
             added[:, past], squares[:, past], nats[past] = 0.0, 0.0, 0.0
             left[rows] -= nats
             step.dense += int(past.sum())
-        step.count(scores + added > -torch.inf, scores > -torch.inf, samplers, widths)
+        step.count(scores + added > -torch.inf, scores > -torch.inf, samplers, widths, looked)
         step.squares += squares.double().sum(-1).numpy()
         step.nats += float(nats.double().sum())
         whole = output.square().sum(-1).clamp_min(torch.finfo(output.dtype).tiny)

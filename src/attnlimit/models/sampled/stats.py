@@ -45,7 +45,11 @@ class Widths(NamedTuple):
 
 
 def moved_bytes(
-    samplers: Sequence[Sampler | None], kept: ArrayLike, visible: ArrayLike, widths: Widths
+    samplers: Sequence[Sampler | None],
+    kept: ArrayLike,
+    visible: ArrayLike,
+    widths: Widths,
+    looked: ArrayLike = 0.0,
 ) -> Array:
     """Bytes (G,) that are read for each of G key-value heads of a layer.
 
@@ -58,17 +62,24 @@ def moved_bytes(
         Keys that some head of each group keeps, all queries together.
     visible : number or (G,) array
         Keys that the queries see.
+    looked : number or (G,) array
+        Candidates among them that some head of each group looks at.
     """
     keys = np.asarray(kept, dtype=float)
     key, value, number = widths
     each = [
-        (key * number, value * number)
+        (key * number, value * number, 0.0)
         if sampler is None
-        else (sampler.selection_bytes(key, number), sampler.gather_bytes(key, value, number))
+        else (
+            sampler.selection_bytes(key, number),
+            sampler.gather_bytes(key, value, number),
+            sampler.candidate_bytes(key, number),
+        )
         for sampler in samplers
     ]
-    selection, gather = np.array(each).reshape(len(keys), -1, 2).max(1).T
-    return np.asarray(selection * np.asarray(visible) + gather * keys)
+    selection, gather, candidate = np.array(each).reshape(len(keys), -1, 3).max(1).T
+    read = selection * np.asarray(visible) + gather * keys + candidate * np.asarray(looked)
+    return np.asarray(read)
 
 
 def kept_by_group(inclusion: Tensor, groups: int) -> Tensor:
@@ -95,9 +106,14 @@ class LayerStats:
     dense: int = 0  # tokens that went back to dense attention
 
     def count(
-        self, kept: Tensor, visible: Tensor, samplers: Sequence[Sampler | None], widths: Widths
+        self,
+        kept: Tensor,
+        visible: Tensor,
+        samplers: Sequence[Sampler | None],
+        widths: Widths,
+        looked: Tensor | None = None,
     ) -> None:
-        """Count the keys that queries keep and see, (H, R, N) of bool."""
+        """Count the keys that queries keep and see, (H, R, N) of bool, and their candidates."""
         shared, seen = (
             some.unflatten(0, (self.groups, -1)).any(1).sum((1, 2)).double().numpy()
             for some in (kept, visible)
@@ -105,7 +121,8 @@ class LayerStats:
         self.queries += kept.shape[0] * kept.shape[1]
         self.read += int(kept.sum())
         self.visible += int(visible.sum())
-        self.bytes += float(moved_bytes(samplers, shared, seen, widths).sum())
+        candidates = 0.0 if looked is None else kept_by_group(looked, self.groups).numpy()
+        self.bytes += float(moved_bytes(samplers, shared, seen, widths, candidates).sum())
         self.visible_bytes += float(seen.sum()) * widths.both
 
 

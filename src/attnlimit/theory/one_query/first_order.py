@@ -23,6 +23,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.samplers import Sampler
 from attnlimit.samplers.two_level import PAGE
+from attnlimit.theory.one_query.value_rows import value_variance
 
 
 def key_variances(weights: Tensor, odds: Tensor | float, squares: Tensor | float) -> Tensor:
@@ -88,6 +89,9 @@ def weight_law(sampler: Sampler, scores: Tensor, weights: Tensor, queries: Tenso
     inclusion = sampler.inclusion_probabilities(scores, queries)
     if sampler.draws == "pages":
         return _paged_law(sampler, weights, inclusion, queries)
+    if sampler.draws == "values":
+        nothing = torch.zeros_like(weights)
+        return ValueLaw(weights, weights, nothing, nothing[..., 0], inclusion, sampler)
     size: Any = getattr(sampler, "size", None)
     visible = (scores > -torch.inf).sum(-1, keepdim=True).to(scores.dtype)
     centre, fixed = weights, sampler.draws in ("with replacement", "without replacement")
@@ -119,6 +123,16 @@ def weight_law(sampler: Sampler, scores: Tensor, weights: Tensor, queries: Tenso
         spread = torch.where(centre < 1, single / both * (1 + 3 * noise[..., None]), 0.0)
     mean = centre - single + single.sum(-1, keepdim=True) * centre
     return WeightLaw(centre, mean, spread, noise, inclusion)
+
+
+@dataclass(frozen=True, eq=False)
+class ValueLaw(WeightLaw):
+    """Law of value rows drawn by their weights: unbiased, its variance without approximation."""
+
+    sampler: Any
+
+    def variance(self, along: Tensor) -> Tensor:
+        return value_variance(self.centre, along, self.sampler.size, self.sampler.systematic)
 
 
 @dataclass(frozen=True, eq=False)

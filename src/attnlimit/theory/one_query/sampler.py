@@ -11,6 +11,7 @@ from attnlimit.theory.one_query.kept import kept_law
 from attnlimit.theory.one_query.population import population_law
 from attnlimit.theory.one_query.sampled import SamplerLaw, certain_law, checked
 from attnlimit.theory.one_query.subset import subset_law
+from attnlimit.theory.one_query.value_rows import value_law
 
 
 def sampler_law(
@@ -32,6 +33,8 @@ def sampler_law(
         return certain_law(rows.double(), points.double(), chance, weighted=False)
     if sampler.draws == "independent":
         return kept_law(rows, points, chance, weighted=sampler.weighted)
+    if sampler.draws == "values":
+        return value_law(sampler, rows.double(), points.double())
     size = getattr(sampler, "size", None)
     if size is None:
         raise BadInput(
