@@ -63,5 +63,11 @@ def value_law(sampler: Any, scores: Tensor, values: Tensor) -> SamplerLaw:
 
     mse, participation, kept = by_blocks(of, len(scores), scores.shape[1] * values.shape[1])
     bias = torch.zeros_like(output)
-    arrays = (part.numpy() for part in (mse, bias, participation, kept, output))
-    return SamplerLaw(*arrays, weighted=True)
+    return SamplerLaw(
+        mse=mse.numpy(),
+        bias=bias.numpy(),
+        participation=participation.numpy(),
+        kept=kept.numpy(),
+        output=output.numpy(),
+        weighted=True,
+    )
