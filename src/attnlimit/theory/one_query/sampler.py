@@ -38,7 +38,7 @@ def sampler_law(
     size = getattr(sampler, "size", None)
     if size is None:
         raise BadInput(
-            f"{sampler!r} draws {sampler.draws} without a size and has no exact law. "
+            f"{sampler.name} draws {sampler.draws} without a size and has no exact law. "
             "Measure it, or give it `size`, the keys it draws."
         )
     if sampler.draws == "without replacement":
