@@ -15,8 +15,8 @@ NAMES = {name for names in public_names().values() for name in names}
 MAIN = """
     Curve Empirical Gaussian Head Keep Mixture Sphere Threshold TopK budget fit_rate from_sampler
     gaussian_law hardmax_error horizon limit mean_covariance measure pointwise_error predict rate
-    uniform_bound bags.make_bags bags.plan
-    sparse.SparseTask.sample sparse.bayes_error sparse.capacity
+    uniform_bound bags.AttentionPooling bags.MeanPooling bags.make_bags bags.plan
+    models.from_arrays sparse.SparseTask.sample sparse.bayes_error sparse.capacity
     sparse.oracle_error sparse.query_alignment sparse.readout
 """.split()  # noqa: SIM905
 

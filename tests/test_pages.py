@@ -15,7 +15,7 @@ PAGES = [
     *sorted(
         page
         for page in ROOT.glob("docs/**/*.md")
-        if not {"_build", "api", "tables"} & {*page.parts}
+        if not {"_build", "api", "tables", "technical_report"} & {*page.parts}
     ),
 ]
 COMMAND = re.compile(r"^(?:\$ |    )(attnlimit [a-z][^\n]*)|`(attnlimit [a-z][^`]*)`", re.M)

@@ -48,6 +48,7 @@ def markdown() -> str:
     text = INCLUDE.sub(lambda mark: included(mark[1], mark[2]), SOURCE.read_text(encoding="utf-8"))
     text = re.sub(r"\\tag\{(.*?)\}", r"\\qquad (\1)", text)
     text = re.sub(r"\\big[lr]?\b", "", text)
+    text = text.replace("](../images/", "](")
     text = re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links lead to pages of the site
     return "".join(
         part if PLAIN.fullmatch(part) else with_indices(part) for part in PLAIN.split(text)

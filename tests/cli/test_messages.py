@@ -52,6 +52,7 @@ WRONG = {
     "plan --capture /nope": "/nope",
     "plan --bogus": "--bogus",
     "evaluate --sampler nonsense:3": "nonsense:3",
+    "evaluate --evict 2": "keep",
     "evaluate --quantize q9_9": "q9_9",
     "evaluate --plan /nope.json": "/nope.json",
     "export /nope.json --to kvpress": "/nope.json",

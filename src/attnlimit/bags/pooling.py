@@ -301,6 +301,14 @@ class MeanPooling(_OneFeature):
         How far the noise's covariance is shrunk, 0 to 1; Ledoit and Wolf's by default.
     max_dim : int, optional
         Keep at most so many directions, those of most noise.
+
+    Examples
+    --------
+    >>> from attnlimit.bags import MeanPooling
+    >>> from attnlimit.sparse import SparseTask
+    >>> X, y = SparseTask(5, 2, 6.0).sample(100, dim=4, seed=0)
+    >>> bool(MeanPooling().fit(X, y).score(X, y) > 0.8)
+    True
     """
 
     def __init__(
@@ -432,6 +440,14 @@ class AttentionPooling(BagClassifier):
         How far the noise's covariance is shrunk, 0 to 1; Ledoit and Wolf's by default.
     max_dim : int, optional
         Keep at most so many directions, those of most noise.
+
+    Examples
+    --------
+    >>> from attnlimit.bags import AttentionPooling
+    >>> from attnlimit.sparse import SparseTask
+    >>> X, y = SparseTask(10, 1, 6.0).sample(200, dim=4, seed=0)
+    >>> bool(AttentionPooling().fit(X, y).score(X, y) > 0.8)
+    True
     """
 
     trained_: TrainedAttention

@@ -135,6 +135,13 @@ def from_arrays(
         Factor of <q, k>; 1 / sqrt(d) by default.
     tokens : sequence of str, optional
         Names of the N tokens.
+
+    Examples
+    --------
+    >>> import numpy as np, attnlimit as al
+    >>> q, k, v = np.random.default_rng(0).normal(size=(3, 2, 16, 4))  # two heads of 16 tokens
+    >>> al.models.from_arrays(q, k, v, causal=True)
+    Capture(own tensors, layers=1, heads=2, tokens=16)
     """
     given = {name: _tensor(value, name) for name, value in {"q": q, "k": k, "v": v}.items()}
     _check_shapes(given)

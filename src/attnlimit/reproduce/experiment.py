@@ -224,7 +224,7 @@ def load(name: str) -> Experiment:
 
 def _from_file(file: Path) -> Experiment:
     if not file.is_file():
-        raise BadInput(f"There is no file {file}.")
+        raise BadInput(f"There is no file {file}; give the path of an existing one.")
     try:
         experiment = find(f"{file.resolve()}:EXPERIMENT")
     except Exception as error:  # a user's file may raise anything

@@ -53,7 +53,7 @@ class EvictionRule(ABC):
         share = checks.real_number(self.keep, "keep")
         if not 0 < share <= 1:
             raise BadInput(
-                f"keep is the share of keys that stay, above 0 and at most 1, got {share:g}."
+                f"keep, the share of keys that stay, must be above 0 and at most 1, got {share:g}."
             )
         if self.again is not None:
             checks.count(self.again, "again")
@@ -233,6 +233,12 @@ class Evict(EvictionRule):
         Keys that each head keeps: by one c for the whole model, as many as every other, or by one
         c with each head's squared errors multiplied by these numbers, such as
         `al.models.output_weights(model, text)`.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Evict(0.25).name
+    'weighted 25 %'
     """
 
     keep: float = 0.25

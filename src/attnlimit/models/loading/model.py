@@ -364,8 +364,8 @@ def _load_hub(name: str, where: Placement) -> LoadedModel:
         reason = reason_of(error) if online else reason
     if config is None:
         raise BadInput(
-            f"There is no model {name!r} here: it is neither a bundled name "
-            f"({', '.join(BUNDLED)}) nor a folder, and as a hub id it failed: {reason}."
+            f"There is no model {name!r}; give a bundled name ({', '.join(BUNDLED)}) or a folder. "
+            f"As a hub id it failed: {reason}."
         )
     # Refuse a model whose configuration or index would have a pickle read.
     check_config(read_json(Path(config)), name)
