@@ -81,6 +81,13 @@ def plan(
         str | None,
         advanced("Sampler family: threshold, index, two-level, or a sampler such as top-k:64+192."),
     ] = None,
+    minimise: Annotated[
+        str | None,
+        Option(
+            help="Buy keys read, bits and evictions together, for the least bytes_read, "
+            "bytes_stored or milliseconds."
+        ),
+    ] = None,
     evict: Annotated[str | None, advanced("Eviction rule of the cache, such as 0.5.")] = None,
     quantize: Annotated[
         str | None,
@@ -116,6 +123,7 @@ def plan(
     from attnlimit.planning.allocation import UNITS, SamplerGrid
     from attnlimit.planning.calibration import CaptureCalibration, calibration_of
     from attnlimit.planning.comparison import compare
+    from attnlimit.planning.joint import MINIMISE
     from attnlimit.planning.passages import Passages, StoredCaptures
     from attnlimit.planning.planner import COSTS
     from attnlimit.planning.precision import Quantize
@@ -124,6 +132,8 @@ def plan(
 
     checks.one_of(per, UNITS, "--per")
     checks.one_of(cost, COSTS, "--cost")
+    if minimise is not None:
+        checks.one_of(minimise, MINIMISE, "--minimise")
     SamplerGrid.of(scheme or "threshold", 64)
     rule = None if evict is None else parse_rule(evict)
     precision = None if quantize is None else Quantize.parse(quantize)
@@ -134,6 +144,7 @@ def plan(
         "cost": cost,
         "scheme": scheme,
         "decode": decode,
+        "minimise": minimise,
     }
     named = [("kl", kl), ("perplexity", perplexity), ("cosine", cosine)]
     wanted = given_target(named, _registered_target(target))

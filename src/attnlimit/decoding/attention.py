@@ -505,8 +505,8 @@ def _precisions(
     """Precision of each layer's cache, None where all hold the model's own numbers."""
     if store is not None:
         return (store,) * int(network.config.num_hidden_layers)
-    held = getattr(plan, "quantize", None)
-    return _precisions(network, None, held) if isinstance(held, Quantize) else held
+    held: Sequence[Quantize | None] | None = getattr(plan, "quantize", None)
+    return held
 
 
 def stored_bits(precision: Quantize) -> Bits:

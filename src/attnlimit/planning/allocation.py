@@ -83,7 +83,7 @@ class SizeErrors:
     scale: float
     cost: Array  # (S, L, H) of what is minimised
     bias_factor: float = 1.0  # squared bias of one pass over that of the probes
-    added: float = 0.0  # error of another change, such as an eviction
+    added: Array | float = 0.0  # error of another change along the probes, such as an eviction
 
     def by_probe(self, choice: Choice) -> Array:
         """Predicted error at a choice of sizes, by each probe (K,)."""
@@ -91,6 +91,12 @@ class SizeErrors:
         variance = self.variance[choice, layer, head].sum((0, 1))
         bias = self.bias[choice, layer, head].sum((0, 1))
         return np.asarray(self.scale * (variance + self.bias_factor * bias**2) + self.added)
+
+    def common(self) -> Array:
+        """Predicted error along each probe if all heads have one size, (S, K)."""
+        bias = self.bias.sum((1, 2))
+        variance = self.variance.sum((1, 2))
+        return np.asarray(self.scale * (variance + self.bias_factor * bias**2))
 
     def shares(self) -> Array:
         """Contribution of each head to the error if all have one size, (S, L, H)."""
@@ -148,19 +154,22 @@ def interpolate(text: TextTerms, grid: SamplerGrid, *, bytes_cost: bool) -> Size
     )
 
 
-def next_factor(values: Array) -> float:
-    """Factor over the mean that nine of ten next texts stay below, if logarithms are normal."""
+def next_factor(values: Array) -> Array:
+    """Factor over the mean that nine of ten next texts stay below, if logarithms are normal.
+
+    Texts are the first dimension of `values`.
+    """
     count = len(values)
-    spread = np.log(np.maximum(values, 1e-300)).var(ddof=1) if count > 1 else 0.0
+    spread = np.log(np.maximum(values, 1e-300)).var(0, ddof=1) if count > 1 else 0.0
     variance = ((count - 1) * spread + PRIOR_TEXTS * TEXT_SPREAD**2) / (count - 1 + PRIOR_TEXTS)
-    return float(np.exp(NINE_OF_TEN * np.sqrt(variance * (1 + 1 / count))))
+    return np.asarray(np.exp(NINE_OF_TEN * np.sqrt(variance * (1 + 1 / count))))
 
 
-def constrained(values: Array, margin: float | None) -> float:
-    """Error that is held below the target, from those of the texts."""
+def constrained(values: Array, margin: float | None) -> Array:
+    """Error that is held below the target, from those of the texts, the first dimension."""
     if margin is not None:
-        return float(values.mean() * margin)
-    return float(values.mean() * (next_factor(values) if len(values) > 1 else 1.0))
+        return np.asarray(values.mean(0) * margin)
+    return np.asarray(values.mean(0) * (next_factor(values) if len(values) > 1 else 1.0))
 
 
 def allocate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,12 +18,16 @@ from attnlimit.models.captured.captured import Captured
 from attnlimit.models.captured.dense import attend_dense, call_of
 from attnlimit.models.captured.encode import encode, unwrap
 from attnlimit.models.captured.interface import Call, attention_as
+from attnlimit.models.eviction.cache import evictable_layers, rotation_for
+from attnlimit.models.eviction.rules import EvictionRule
 from attnlimit.models.loading.model import predicts_tokens
 from attnlimit.models.sampled.attention import SamplerTable
 from attnlimit.models.sampled.outputs import run
+from attnlimit.planning.change import Accumulator, ErrorTerms
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, expected_pass
-from attnlimit.planning.error import output_error
 from attnlimit.planning.evaluation import changed_runs
+from attnlimit.planning.evicted import EvictedCache, EvictionTerms
+from attnlimit.planning.precision import PrecisionTerms, Quantize
 from attnlimit.planning.probes import ProbedLayer, ProbeRun, kept_probes, probe, replay
 from attnlimit.planning.target import Target, choose_target
 
@@ -46,6 +50,40 @@ class TextTerms:
 
     sums: SamplingTerms
     run: ProbeRun
+    precision: PrecisionTerms | None = None
+    eviction: EvictionTerms | None = None
+    tokens: int = 0  # of the text
+
+    @property
+    def positions(self) -> int:
+        """Positions that the loss is a mean over."""
+        return self.sums.queries
+
+    def part(self, first: int, last: int) -> TextTerms:
+        """Return the terms of tables `first` to `last`."""
+        return replace(self, sums=self.sums.part(first, last))
+
+    def rounding(self) -> Array:
+        """Loss by rounding, (P, 2, L, H_kv, K): of keys and of values, for each precision."""
+        assert self.precision is not None
+        return self.run.scale * self.precision.squares()
+
+    def eviction_of(self, rule: EvictionRule) -> tuple[Array, Array]:
+        """Loss of a rule along each probe (K,), and the share that each layer keeps (L,)."""
+        assert self.eviction is not None
+        terms = self.eviction.terms_of(rule)
+        return self._evicted(terms).sum((0, 1)), terms.keys.mean(1) / terms.visible
+
+    def eviction_by_head(self, rule: EvictionRule) -> Array:
+        """Loss of a rule by key-value head, (L, H_kv)."""
+        assert self.eviction is not None
+        return self._evicted(self.eviction.terms_of(rule)).mean(-1)
+
+    def _evicted(self, terms: ErrorTerms) -> Array:
+        """Loss (L, H_kv, K), a mean over the tokens after the prompt."""
+        assert self.eviction is not None
+        after = min(self.positions, self.tokens - self.eviction.prompt)
+        return self.run.scale * self.positions / after * terms.variance
 
 
 class CalibrationSet(ABC):
@@ -58,6 +96,7 @@ class CalibrationSet(ABC):
     tokens: tuple[int, ...]  # of each text
     probes: int
     seed: int
+    number: float = 4.0  # bytes of a number of the cache
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,9 +105,16 @@ class CalibrationSet(ABC):
 
     @abstractmethod
     def terms(
-        self, text: int, tables: Sequence[SamplerTable], *, count_bytes: bool, decode: int | None
+        self,
+        text: int,
+        tables: Sequence[SamplerTable],
+        *,
+        count_bytes: bool,
+        decode: int | None,
+        precisions: Sequence[Sequence[Quantize | None]] = (),
+        rules: Sequence[EvictionRule] = (),
     ) -> TextTerms:
-        """Error terms of every head along the probes of one text."""
+        """Error terms along the probes of one text, of samplers, precisions and evictions."""
 
     @abstractmethod
     def check_runs(self) -> None:
@@ -86,11 +132,9 @@ class CalibrationSet(ABC):
     def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
         """Show every layer of one text, as the dense model has it."""
 
-    def change_error(self, text: int, change: Any, decode: int | None) -> float:
-        """Predicted error of a cache that is cut after half of a text."""
-        raise BadInput(
-            "Evictions and precisions are predicted with the model: give --model and --text."
-        )
+    def check_rule(self, rule: EvictionRule) -> None:
+        """Raise unless the effect of an eviction rule can be predicted."""
+        raise BadInput("Evictions are predicted with the model: give --model and --text.")
 
     def squared_errors(self, table: SamplerTable, decode: int | None) -> tuple[Array, Array]:
         """Expected squared errors of head outputs, and keys that a group reads together.
@@ -147,13 +191,29 @@ class ModelCalibration(CalibrationSet):
         self.weights = str(source.get("weights", ""))
         self.causal = predicts_tokens(self.network)
         self.architecture = architecture_of(self.network)
+        self.number = float(self.network.dtype.itemsize)
         self.tokens = tuple(len(text.positions) for text in self.encoded)
         self.probes, self.seed = probes, seed
 
     def terms(
-        self, text: int, tables: Sequence[SamplerTable], *, count_bytes: bool, decode: int | None
+        self,
+        text: int,
+        tables: Sequence[SamplerTable],
+        *,
+        count_bytes: bool,
+        decode: int | None,
+        precisions: Sequence[Sequence[Quantize | None]] = (),
+        rules: Sequence[EvictionRule] = (),
     ) -> TextTerms:
-        start = 0 if decode is None else max(0, self.tokens[text] - decode)
+        size = self.tokens[text]
+        start = 0 if decode is None else max(0, size - decode)
+        others: dict[str, Accumulator] = {}
+        if precisions:
+            others["precision"] = PrecisionTerms(precisions, start)
+        if rules:
+            prompt = size // 2 if decode is None else start
+            EvictedCache(rules[0], prompt).bound_to(self.network, size)
+            others["eviction"] = EvictionTerms(self.network, rules, prompt)
         looks = any(s is not None and s.needs_keys for t in tables for s in t[0])
         sums = SamplingTerms(
             tables,
@@ -164,8 +224,20 @@ class ModelCalibration(CalibrationSet):
         )
         target = self.target.from_position(start)
         how = target, self.probes, self.seed + text  # every text has its own seed
-        passed = probe(self.network, self.encoded[text], *how, sums.add)
-        return TextTerms(sums, passed)
+        every: list[Accumulator] = [sums, *others.values()]
+
+        def reduce(layer: ProbedLayer) -> None:
+            for one in every:
+                one.add(layer)
+
+        passed = probe(self.network, self.encoded[text], *how, reduce)
+        return TextTerms(sums, passed, tokens=size, **others)  # type: ignore[arg-type]
+
+    def check_rule(self, rule: EvictionRule) -> None:
+        if not rule.weighted:
+            EvictedCache(rule).accumulator(self.network, 0, 1)
+        evictable_layers(self.network)
+        rotation_for(self.network, rule)
 
     def check_runs(self) -> None:
         return
@@ -181,7 +253,7 @@ class ModelCalibration(CalibrationSet):
     def measured(self, plan: Any) -> tuple[float, float] | None:
         change = as_change(plan).bound_to(self.network, self.tokens[0])
         start = 0 if plan.decode is None else max(0, self.tokens[0] - plan.decode)
-        target = self.target.from_position(start)
+        target = self.target if change.prompt else self.target.from_position(start)
         seeds = range(self.seed + 1, self.seed + 4)
         runs = changed_runs(self.model, self.encoded[0], change, seeds)
         dense = target.read(next(runs)[0])
@@ -196,15 +268,6 @@ class ModelCalibration(CalibrationSet):
 
         with torch.no_grad(), attention_as(self.network, attention):
             run(self.network, self.encoded[text])
-
-    def change_error(self, text: int, change: Any, decode: int | None) -> float:
-        ids = self.encoded[text].inputs["input_ids"][0].tolist()
-        start = 0 if decode is None else max(0, len(ids) - decode)
-        error = output_error(
-            self.model, ids, change, output=self.target.from_position(start), probes=self.probes,
-            seed=self.seed + text, check=False,
-        )  # fmt: skip
-        return error.value
 
 
 class CaptureCalibration(CalibrationSet):
@@ -242,8 +305,17 @@ class CaptureCalibration(CalibrationSet):
         self.probes, self.seed = kept[0].count, kept[0].seed
 
     def terms(
-        self, text: int, tables: Sequence[SamplerTable], *, count_bytes: bool, decode: int | None
+        self,
+        text: int,
+        tables: Sequence[SamplerTable],
+        *,
+        count_bytes: bool,
+        decode: int | None,
+        precisions: Sequence[Sequence[Quantize | None]] = (),
+        rules: Sequence[EvictionRule] = (),
     ) -> TextTerms:
+        if rules:
+            self.check_rule(rules[0])
         if decode is not None:
             raise BadInput(
                 "A capture's gradients are of all positions; plan decode= with the model."
@@ -260,7 +332,11 @@ class CaptureCalibration(CalibrationSet):
                     "The layers of the capture are of different passes; capture it again."
                 )
             total.sums.merge(part.sums)
-        return total
+        if not precisions:
+            return total
+        rounded = PrecisionTerms(precisions)
+        replay(capture, rounded.add)
+        return replace(total, precision=rounded)
 
     def check_runs(self) -> None:
         raise BadInput(MUST_RUN)

@@ -30,6 +30,7 @@ from attnlimit.models.sampled.stats import AttentionStats, Widths, kept_by_group
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.constants import MAX_NOISE
 from attnlimit.planning.evicted import EvictedCache, once
+from attnlimit.planning.precision import LayerPrecision
 from attnlimit.planning.probes import ProbedLayer, QueryBlock
 from attnlimit.samplers import Sampler, Threshold
 from attnlimit.theory.one_query.first_order import (
@@ -44,21 +45,34 @@ from attnlimit.theory.one_query.scalar import scalar_law
 def as_change(change: Any, prompt: int | None = None) -> Change:
     """Return the change that samplers, a plan, an eviction rule or several of them are."""
     if isinstance(change, (list, tuple)) and len(change) > 0:
-        return Several(tuple(as_change(part, prompt) for part in change))
+        rules = [isinstance(part, EvictionRule) for part in change]
+        if prompt is not None and any(rules):
+            prompts = [prompt if rule else None for rule in rules]
+        else:
+            prompts = [prompt] * len(rules)
+        return Several(tuple(map(as_change, change, prompts)))
     if isinstance(change, Change):
         return change
     if isinstance(change, EvictionRule):
         return EvictedCache(change, prompt)
     if isinstance(change, SamplerPlan):
-        evict, precision = (getattr(change, name, None) for name in ("evict", "quantize"))
-        parts: list[Change] = [] if precision is None else [precision]
-        if evict is not None:
-            parts.append(EvictedCache(evict, prompt))
-        if parts:
-            return Several((SampledKeys(change), *parts))
+        return _plan_change(change, prompt)
     if prompt is not None:
         raise BadInput("prompt is for eviction rules: samplers act on every token of the text.")
     return SampledKeys(change)
+
+
+def _plan_change(plan: Any, prompt: int | None) -> Change:
+    """Return the change that a plan is: what is read, how it is rounded, and what is evicted."""
+    evict, precision, decode = (
+        getattr(plan, name, None) for name in ("evict", "quantize", "decode")
+    )
+    parts: list[Change] = []
+    if precision is not None:
+        parts.append(LayerPrecision(tuple(precision)))
+    if evict is not None:
+        parts.append(EvictedCache(evict, prompt))
+    return Several((SampledKeys(plan), *parts), decode) if parts else SampledKeys(plan)
 
 
 def check_model(change: Any, model: Any) -> None:
@@ -328,6 +342,7 @@ class Several(Change):
     """Several changes at once: their predicted errors add."""
 
     parts: tuple[Change, ...]
+    decode: int | None = None  # tokens after the prompt, where all of them act after it
 
     @property
     def name(self) -> str:
@@ -344,7 +359,14 @@ class Several(Change):
         return max(part.check_runs for part in self.parts)
 
     def bound_to(self, network: Any, tokens: int) -> Several:
-        return Several(tuple(part.bound_to(network, tokens) for part in self.parts))
+        parts = self.parts
+        if self.decode is not None:
+            prompt = max(2, tokens - self.decode)
+            parts = tuple(
+                part if isinstance(part, SampledKeys) else replace(part, prompt=prompt)  # type: ignore[type-var]
+                for part in parts
+            )
+        return replace(self, parts=tuple(part.bound_to(network, tokens) for part in parts))
 
     def accumulator(self, network: Any, tokens: int, probes: int) -> Accumulator:
         accumulators = [part.accumulator(network, tokens, probes) for part in self.parts]
@@ -354,14 +376,14 @@ class Several(Change):
     def active(self, model: Any, seed: int) -> Iterator[AttentionStats]:
         samplers = [part for part in self.parts if isinstance(part, SampledKeys)]
         caches = [part for part in self.parts if isinstance(part, EvictedCache)]
-        precisions = [part for part in self.parts if hasattr(part, "rounding")]
+        precisions = [part for part in self.parts if isinstance(part, LayerPrecision)]
         if max(len(samplers), len(caches), len(precisions)) > 1:
             names = ", ".join(part.name for part in self.parts)
             raise BadInput(f"Two changes of one kind cannot be run together: {names}.")
         before = precisions[0].rounding(seed) if precisions else None
         rule = once(caches[0].rule) if caches else None
         chosen = samplers[0].samplers if samplers else {}
-        start = samplers[0].start if samplers else None
+        start = samplers[0].start if samplers and self.prompt is None else None
         with sampled_attention(
             model, chosen, evict=rule, seed=seed, start=start, before=before
         ) as stats:

@@ -150,6 +150,8 @@ class Comparison:
     def lines(self) -> list[str]:
         """Return the result as a terminal shows it."""
         parts = [self.meaning(), self.prediction(), self.measurement(), self.rule(), self.rival()]
+        if len(self.plan.losses) > 1:
+            parts[3:4] = [line.strip() for line in self.plan.knob_lines()]
         if not self.plan.trusted:
             parts.append(f"Not trusted: {self.plan.doubt}.")
         if self.evaluation is not None:

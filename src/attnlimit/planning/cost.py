@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from attnlimit import checks
+from attnlimit.checks import Array
+from attnlimit.samplers import Sampler, Threshold, TwoLevel
 
 PAGE_KEYS = 0.17
 """Cost of a key that only the summary of its page is read of, in keys that are scored."""
@@ -75,3 +79,52 @@ class CostModel:
             if each[levels] < each[0]:
                 return tokens
         return CROSSOVER_GRID[-1]
+
+
+@dataclass(frozen=True, eq=False)
+class CacheUse:
+    """Bytes and time of a decoded token over a cache, all layers together.
+
+    Arrays have layers last; leading dimensions of `rows` are those of the results.
+    """
+
+    shape: Shape
+    held: Array  # (L,) keys that a head of a layer holds
+    keys: Array  # (L,) read by a query of each head, summed over heads
+    rows: Array  # (..., L) bytes of a key and its value
+    sampler: Sampler | None  # of every head; None reads all keys
+    log_weights: bool = False  # whether each key has a weight beside it
+
+    @property
+    def selection(self) -> float:
+        """Bytes of each key that are read to choose, with the index of fast decoding."""
+        return (
+            0.0
+            if self.sampler is None
+            else self.sampler.selection_bytes(self.shape.width, self.shape.number)
+        )
+
+    @property
+    def bytes_read(self) -> Array:
+        """Bytes that are read of keys, values and index; query heads are counted one by one."""
+        groups = self.shape.key_heads
+        if self.sampler is None:
+            return np.asarray((groups * self.held * self.rows).sum(-1))
+        kept = self.keys * self.rows
+        return np.asarray((groups * self.held * self.selection + kept).sum(-1))
+
+    @property
+    def bytes_stored(self) -> Array:
+        """Bytes of keys, values, log weights, and of an index beside rows that are not rounded."""
+        whole = self.rows >= self.shape.row_bytes
+        index = self.shape.code_bytes * whole * (self.sampler is not None)
+        each = self.rows + index + 4 * self.log_weights
+        return np.asarray((self.shape.key_heads * self.held * each).sum(-1))
+
+    def milliseconds(self, machine: CostModel) -> float:
+        """Time of attention; infinite for samplers that the kernels do not run."""
+        levels = {type(None): 0, Threshold: 1, TwoLevel: 2}.get(type(self.sampler))
+        if levels is None:
+            return float("inf")
+        c = getattr(self.sampler, "c", 1.0)
+        return sum(machine.milliseconds(self.shape, int(n), c)[levels] for n in self.held)

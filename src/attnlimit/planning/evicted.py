@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -70,7 +71,7 @@ class EvictedCache(Change):
                 "with evaluate, one run gives its error."
             )
         assert self.prompt is not None
-        return EvictionTerms(network, self.rule, self.prompt)
+        return EvictionTerms(network, [self.rule], self.prompt)
 
     def active(self, model: Any, seed: int) -> AbstractContextManager[AttentionStats]:
         return sampled_attention(model, once(self.rule), seed=seed)
@@ -82,12 +83,16 @@ def once(rule: EvictionRule) -> EvictionRule:
 
 
 class EvictionTerms(Accumulator):
-    """Effects of a prompt's keys on later queries, and the variance of a cut."""
+    """Effects of a prompt's keys on later queries, and the variance of cuts.
 
-    def __init__(self, network: Any, rule: EvictionRule, prompt: int) -> None:
+    `rules` differ in the share of keys that they keep.
+    """
+
+    def __init__(self, network: Any, rules: Sequence[EvictionRule], prompt: int) -> None:
         from attnlimit.models.eviction.cache import evictable_layers, rotation_for
 
-        self.rule, self.prompt = rule, prompt
+        rule = rules[0]
+        self.rules, self.rule, self.prompt = rules, rule, prompt
         self.layers, self.rotate = evictable_layers(network), rotation_for(network, rule)
         self.depth = int(network.config.num_hidden_layers)
         self.effects: dict[int, list[Tensor]] = {}
@@ -108,10 +113,14 @@ class EvictionTerms(Accumulator):
             self.importance[call.layer] = self.rule.importance(self._context(call))
 
     def terms(self) -> ErrorTerms:
+        return self.terms_of(self.rule)
+
+    def terms_of(self, rule: EvictionRule) -> ErrorTerms:
+        """Terms of one rule."""
         effects = torch.stack([torch.cat(self.effects[layer]) for layer in self.layers], dim=1)
         importance = torch.stack([self.importance[layer] for layer in self.layers])
         places = torch.arange(self.prompt).expand(importance.shape)
-        inclusion = self.rule.inclusion_probabilities(importance, places >= 0, places, self.prompt)
+        inclusion = rule.inclusion_probabilities(importance, places >= 0, places, self.prompt)
         shape = (self.depth, importance.shape[1])
         variance = np.zeros((*shape, len(effects)))
         variance[self.layers] = draw_variance(effects, inclusion).permute(1, 2, 0).numpy()

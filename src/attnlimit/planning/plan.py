@@ -35,8 +35,8 @@ from attnlimit.planning.calibration import (
     architecture_of,
 )
 from attnlimit.planning.constants import LENGTH_RATIO
-from attnlimit.planning.cost import CostModel, Shape
-from attnlimit.planning.precision import Quantize
+from attnlimit.planning.cost import CacheUse, CostModel, Shape
+from attnlimit.planning.precision import Quantize, token_bytes
 from attnlimit.planning.target import Target, target_of
 from attnlimit.result import Pictured, Result, format_pm
 from attnlimit.samplers import Sampler, Threshold, TwoLevel
@@ -74,6 +74,10 @@ def _write_target(target: Target) -> dict[str, Any]:
     return {"name": target.name, "value": target.to_value(target.distance)}
 
 
+def _read_precision(value: Any) -> Quantize | None:
+    return Quantize(**value) if isinstance(value, Mapping) else value
+
+
 Matrix = Annotated[
     np.ndarray, PlainValidator(_matrix), PlainSerializer(lambda value: value.tolist())
 ]
@@ -96,11 +100,24 @@ RuleField = Annotated[
 ]
 PrecisionField = Annotated[
     Any,
-    PlainValidator(lambda value: Quantize(**value) if isinstance(value, Mapping) else value),
-    PlainSerializer(lambda precision: None if precision is None else precision.spec()),
+    PlainValidator(lambda value: None if value is None else tuple(map(_read_precision, value))),
+    PlainSerializer(
+        lambda layers: (
+            None if layers is None else [None if one is None else one.spec() for one in layers]
+        )
+    ),
 ]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def blame_layers(rounding: Array, most: int = 3) -> str:
+    """Where rounding loses most, in words, from losses (2, L) of keys and values by layer."""
+    whole = float(rounding.sum()) or 1.0
+    by_layer = rounding.sum(0) / whole
+    worst = np.argsort(-by_layer)[:most].tolist()
+    layers = ", ".join(f"{layer} ({100 * by_layer[layer]:.0f} %)" for layer in worst)
+    return f"{100 * float(rounding[0].sum()) / whole:.0f} % by keys; most in layers {layers}"
 
 
 class Plan(Result, Pictured, BaseModel):
@@ -126,8 +143,10 @@ class Plan(Result, Pictured, BaseModel):
     mean_visible: Real  # that it sees: the average causal context
     per: Literal["model", "layer", "head"]
     scheme: str
-    cost: Literal["read", "bytes", "stored"]  # what was minimised
-    price: Real  # keys of a head read or stored for a query, or bytes that a token moves
+    cost: Literal[  # what was minimised
+        "read", "bytes", "stored", "bytes_read", "bytes_stored", "milliseconds"
+    ]
+    price: Real  # keys of a head read or stored for a query, bytes of a token, or milliseconds
     dense_price: Real  # the same for dense attention
     tokens: Annotated[tuple[Count, ...], Field(min_length=1, strict=False)]  # of each text
     decode: Count | None  # only the queries of so many last tokens are sampled
@@ -137,7 +156,10 @@ class Plan(Result, Pictured, BaseModel):
     architecture: dict[str, Count]
     heads: SamplerRows  # by layer; None reads all keys
     evict: RuleField  # eviction rule of the cache, or None
-    quantize: PrecisionField = None  # precision of the cache, or None
+    quantize: PrecisionField = None  # precision of each layer's cache, or None
+    rounding: Matrix | None = None  # (2, layers) predicted loss by rounded keys and values
+    losses: dict[str, Real] = {}  # predicted loss of each part: keys read, bits, eviction
+    number: Real = 4.0  # bytes of a number of the model's own cache
     machine: CostModel | None = None  # speed that decoding is planned for; None without decode
     contributions: Matrix  # (layers, heads) to the predicted error
     keys: Matrix  # (layers, heads) read by a query
@@ -155,6 +177,8 @@ class Plan(Result, Pictured, BaseModel):
         known = self.architecture.get("layers"), self.architecture.get("heads")
         if known != shape:
             raise ValueError("the architecture does not have the shape of the samplers")
+        if self.quantize is not None and len(self.quantize) != shape[0]:
+            raise ValueError("quantize does not have a precision for each layer")
         if self.kv_keys is not None and (
             len(self.kv_keys) != shape[0] or shape[1] % self.kv_keys.shape[1]
         ):
@@ -236,13 +260,14 @@ class Plan(Result, Pictured, BaseModel):
         ends = sorted({min(self.tokens), max(self.tokens)})
         texts = f"{len(self.tokens)} texts" if len(self.tokens) > 1 else "1 text"
         texts += f" of {' to '.join(map(str, ends))} tokens"
-        held = [one.name for one in (self.evict, self.quantize) if one is not None]
         lines = [
-            self.headline() + (f", with {' and '.join(held)}" if held else ""),
+            self.headline(),
             f"  predicted {format_pm(self.predicted, self.stderr)}{unit} on {texts}",
             f"  nine of ten other texts should stay below {self.next_text:.3g}{unit}",
             f"  {self.rule()}",
         ]
+        if len(self.losses) > 1:
+            lines[3:] = self.knob_lines()
         if self.measured is not None:
             seen = format_pm(self.measured, self.measured_stderr)
             lines[1] += f"; measured {seen}{unit} by a run on the first"
@@ -263,9 +288,97 @@ class Plan(Result, Pictured, BaseModel):
             lines.append(f"  not trusted: {self.doubt}")
         return "\n".join(lines)
 
+    def knobs(self) -> pd.DataFrame:
+        """What each knob costs and saves: its predicted loss, and the bytes without it."""
+        evicted = "" if self.evict is None else self.evict.name
+        settings = {"keys read": self.rule(), "eviction": evicted}
+        for part, name in enumerate(("key bits", "value bits")):
+            settings[name] = self._bits(part)
+        rows = []
+        for name, loss in self.losses.items():
+            without = self.costs(without=name)
+            rows.append({
+                "knob": name,
+                "setting": settings[name],
+                "loss": loss,
+                "MB read without it": without["bytes_read"][0] / 1e6,
+                "MB stored without it": without["bytes_stored"][0] / 1e6,
+            })  # fmt: skip
+        return pd.DataFrame(rows)
+
+    def knob_lines(self) -> list[str]:
+        """Return the knobs as a terminal shows them."""
+        lines = ["  knob        loss      without it (MB read, stored)  setting"]
+        for row in self.knobs().itertuples(index=False):
+            knob, setting, loss, read, stored = row
+            numbers = f"{knob:<11s} {loss:<9.2g} {read:>8.3g} {stored:>8.3g}"
+            lines.append(f"  {numbers}             {setting}")
+        if self.rounding is not None:
+            lines.append(f"  rounding: {blame_layers(self.rounding)}")
+        costs = self.costs()
+        (read, all_), (stored, whole) = costs["bytes_read"], costs["bytes_stored"]
+        lines.append(
+            f"  a token reads {read / 1e6:.3g} of {all_ / 1e6:.3g} MB ({100 * read / all_:.2g} %); "
+            f"the cache holds {stored / 1e6:.3g} of {whole / 1e6:.3g} MB "
+            f"({100 * stored / whole:.2g} %) at {max(self.tokens)} tokens"
+        )
+        return lines
+
+    def _bits(self, part: int) -> str:
+        """Precisions of keys (0) or values (1), in words."""
+        forms = [None if one is None else one.formats[part] for one in self.quantize or ()]
+        names = ["not rounded" if form is None else form.name for form in forms]
+        counts = {name: names.count(name) for name in sorted(set(names))}
+        if len(counts) == 1:
+            return f"{names[0]} in every layer"
+        return ", ".join(f"{name} in {count} layers" for name, count in counts.items())
+
+    def costs(
+        self, tokens: int | None = None, *, without: str | None = None
+    ) -> dict[str, tuple[float, float]]:
+        """Bytes read, bytes stored and milliseconds of a decoded token: by the plan, and dense.
+
+        Parameters
+        ----------
+        tokens : int, optional
+            Length of the text; that of the plan's longest by default.
+        without : str, optional
+            A knob of `losses` that is left out.
+        """
+        length, shape = max(self.tokens) if tokens is None else tokens, self.shape(self.number)
+        layers = self.architecture["layers"]
+        decode = min(self.decode or length // 2, length)
+        keep = 1.0 if self.evict is None or without == "eviction" else self.evict.keep
+        held = np.full(layers, keep * (length - decode) + decode / 2)
+        chosen = list(self.samplers().values())
+        sampler = chosen[0] if chosen and without != "keys read" else None
+        rows = np.full(layers, shape.row_bytes)
+        for layer, one in enumerate(self.quantize or ()):
+            if one is not None:
+                keys, values = one.formats
+                keys = None if without == "key bits" else keys
+                values = None if without == "value bits" else values
+                widths = shape.width, shape.value_width
+                rows[layer] = token_bytes(keys, values, *widths, shape.number)
+        use = CacheUse(shape, held, self.keys.sum(1), rows, sampler, keep < 1)
+        whole = np.full(layers, length - decode / 2)
+        dense = CacheUse(shape, whole, self.keys.sum(1), np.full(layers, shape.row_bytes), None)
+        machine = self.machine or CostModel()
+        return {
+            "bytes_read": (float(use.bytes_read), float(dense.bytes_read)),
+            "bytes_stored": (float(use.bytes_stored), float(dense.bytes_stored)),
+            "milliseconds": (use.milliseconds(machine), dense.milliseconds(machine)),
+        }
+
     def priced(self) -> str:
         """What was minimised, beside dense attention."""
         share = f"({100 * self.price / self.dense_price:.1f} %)"
+        if self.cost in ("bytes_read", "bytes_stored"):
+            verb = "a token reads" if self.cost == "bytes_read" else "the cache holds"
+            return f"{verb} {self.price / 1e6:.3g} of {self.dense_price / 1e6:.3g} MB {share}"
+        if self.cost == "milliseconds":
+            times = f"{self.price:.3g} of {self.dense_price:.3g} ms"
+            return f"attention of a token takes {times} {share}"
         if self.cost == "bytes":
             few, all_ = self.price / 1e6, self.dense_price / 1e6
             return f"a token moves {few:.3g} of {all_:.3g} MB of keys and values {share}"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from attnlimit import checks
+from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.eviction.rules import EvictionRule
 from attnlimit.models.sampled.attention import SamplerTable
@@ -31,7 +32,8 @@ from attnlimit.planning.calibration import (
 from attnlimit.planning.changes import is_biased
 from attnlimit.planning.cost import CostModel
 from attnlimit.planning.error import disagreement
-from attnlimit.planning.plan import Plan
+from attnlimit.planning.joint import MINIMISE, joint_errors
+from attnlimit.planning.plan import Plan, blame_layers
 from attnlimit.planning.precision import Quantize
 from attnlimit.planning.target import Target, given_target
 from attnlimit.samplers import Sampler
@@ -52,6 +54,7 @@ def plan(
     scheme: str | Sampler | None = None,
     per: str = "model",
     cost: str = "read",
+    minimise: str | None = None,
     evict: EvictionRule | None = None,
     quantize: Quantize | None = None,
     machine: CostModel | None = None,
@@ -87,6 +90,10 @@ def plan(
         What is minimised: keys that a query of a head reads; bytes of keys, values and proxies
         that a token moves; or keys that must be stored, for samplers that forget
         (`sinks-recent`). With the last two, heads that share keys have one size.
+    minimise : "bytes_read", "bytes_stored" or "milliseconds", optional
+        Buy keys read, bits of every layer and the share of a prompt's keys that is evicted
+        together, for the least bytes that a decoded token reads, bytes that the cache holds, or
+        time of attention. The last half of each text is decoded, unless `decode` says otherwise.
     evict : EvictionRule, optional
         A rule that cuts the cache as well; its predicted error is part of the target.
     quantize : Quantize, optional
@@ -107,7 +114,7 @@ def plan(
     calibration = calibration_of(model, texts, chosen, probes=probes, seed=seed, truncate=truncate)
     options: dict[str, Any] = {"per": per, "cost": cost, "margin": margin}
     options |= {"evict": evict, "quantize": quantize}
-    options |= {"machine": machine or CostModel(), "scheme": scheme}
+    options |= {"machine": machine or CostModel(), "scheme": scheme, "minimise": minimise}
     return make_plans(calibration, [chosen], decode=decode, **options)[0]
 
 
@@ -122,6 +129,7 @@ def make_plans(
     decode: int | None = None,
     evict: EvictionRule | None = None,
     quantize: Quantize | None = None,
+    minimise: str | None = None,
     machine: CostModel | None = None,
     complete: bool = True,
     progress: Callable[[int, int], None] | None = None,
@@ -132,6 +140,22 @@ def make_plans(
     the keys that heads of a group read together. `progress(done, total)` is
     called after each text.
     """
+    depth = calibration.shape[0]
+    held = None if quantize is None else (quantize,) * depth
+    if minimise is not None:
+        checks.one_of(minimise, MINIMISE, "minimise")
+        if not calibration.causal:
+            raise BadInput(
+                f"{calibration.name} reads all its tokens at once and has no cache; leave out "
+                "minimise, or give a causal model."
+            )
+        if per != "model" or cost != "read":
+            raise BadInput("A joint plan has one threshold: leave out per and cost with minimise.")
+        knobs: dict[str, Any] = {"decode": decode or min(calibration.tokens) // 2, "quantize": held}
+        knobs |= {"minimise": minimise, "evict": evict, "margin": margin}
+        knobs |= {"machine": machine or CostModel(), "progress": progress}
+        families = DECODING_FAMILIES if scheme is None else (scheme,)
+        return _joint_plans(calibration, targets, families, knobs, complete)
     decoding = scheme is None and decode is not None and calibration.causal and cost == "read"
     chosen = DECODING_FAMILIES if decoding else (scheme or "threshold",)
     grids = [SamplerGrid.of(one, min(calibration.tokens)) for one in chosen]
@@ -139,6 +163,8 @@ def make_plans(
     checks.one_of(cost, COSTS, "cost")
     factor = None if margin is None else checks.positive(margin, "margin")
     decoded = None if decode is None else checks.count(decode, "decode")
+    if evict is not None:
+        calibration.check_rule(evict)
     if cost == "stored":
         _check_forgets(calibration, grids[0].family)
     tables = [[_uniform(calibration, s) for s in grid.samplers(grid.coarse)] for grid in grids]
@@ -148,13 +174,23 @@ def make_plans(
     every = [table for of_grid in tables for table in of_grid]
     terms: list[list[TextTerms]] = [[] for _ in grids]
     errors: list[list[SizeErrors]] = [[] for _ in grids]
+    losses: list[dict[str, Array]] = []
+    rounding: list[Array] = []  # (2, L) of each text
     for text in range(len(calibration.tokens)):
-        found = calibration.terms(text, every, count_bytes=cost == "bytes", decode=decoded)
+        found = calibration.terms(
+            text, every, count_bytes=cost == "bytes", decode=decoded,
+            precisions=[] if held is None else [held], rules=[] if evict is None else [evict],
+        )  # fmt: skip
         if not biased:
             found = _without_output(found)
-        added = 0.0 if evict is None else calibration.change_error(text, evict, None)
-        if quantize is not None:
-            added += calibration.change_error(text, quantize, decoded)
+        losses.append({})
+        if held is not None:
+            by_part = found.rounding()[0].sum((1, 2))
+            rounding.append(found.rounding()[0].sum(2).mean(-1))
+            losses[-1] |= dict(zip(("key bits", "value bits"), by_part, strict=True))
+        if evict is not None:
+            losses[-1]["eviction"] = found.eviction_of(evict)[0]
+        added = sum(losses[-1].values())
         first = 0
         for number, grid in enumerate(grids):
             last = first + len(grid.coarse)
@@ -167,7 +203,8 @@ def make_plans(
             progress(text + 1, len(calibration.tokens))
     speed = machine if decoded is not None else None
     plans = []
-    _check_rest(targets[0], errors[0], evict, quantize)
+    by_layer = None if held is None else np.mean(rounding, axis=0)
+    _check_rest(targets[0], errors[0], evict, quantize, by_layer)
     for number, target in enumerate(targets):
         made = []
         for grid, own_terms, own_errors in zip(grids, terms, errors, strict=True):
@@ -179,10 +216,70 @@ def make_plans(
             one = _plan_of(
                 calibration, target, grid, (per, cost), choice, options, sized, own_terms
             )
-            update = {"decode": decoded, "evict": evict, "quantize": quantize, "machine": speed}
+            update: dict[str, Any] = {"decode": decoded, "evict": evict, "quantize": held}
+            update |= {"machine": speed, "rounding": by_layer}
+            parts = {name: float(np.mean([one[name] for one in losses])) for name in losses[0]}
+            update["losses"] = {"keys read": max(0.0, one.predicted - sum(parts.values()))} | parts
             made.append(one.model_copy(update=update))
         best = made[0] if len(made) == 1 else min(made, key=lambda plan: plan.milliseconds()[1])
         plans.append(_completed(calibration, best) if complete and number == 0 else best)
+    return plans
+
+
+def _joint_plans(
+    calibration: CalibrationSet,
+    targets: Sequence[Target],
+    families: Sequence[str | Sampler],
+    knobs: dict[str, Any],
+    complete: bool,
+) -> list[Plan]:
+    """Plans that buy keys read, bits and evictions together, for several targets."""
+    plans = []
+    errors = joint_errors(calibration, families=families, **knobs)
+    for number, target in enumerate(targets):
+        choice = errors.choose(target)
+        by_probe, reading = choice.by_probe, choice.by_head["keys read"]
+        values = by_probe.mean(1)
+        limit = errors.texts[0].run.limit
+        trusted = bool(values.mean() <= limit)
+        stderr = np.sqrt((by_probe.var(1, ddof=1) / calibration.probes).sum()) / len(values)
+        plan = Plan(
+            target=target,
+            predicted=float(values.mean()),
+            stderr=float(stderr),
+            next_text=float(values.mean() * next_factor(values)),
+            measured=None,
+            measured_stderr=None,
+            trusted=trusted,
+            doubt="" if trusted else f"the target is beyond {limit:.3g}, where predictions hold",
+            mean_keys=float(choice.keys.mean()),
+            mean_visible=errors.visible,
+            per="model",
+            scheme=type(choice.sampler).__name__,
+            cost=errors.minimise,  # type: ignore[arg-type]
+            price=0.0,
+            dense_price=0.0,
+            tokens=calibration.tokens,
+            decode=errors.decode,
+            probes=calibration.probes,
+            model=calibration.name,
+            weights=calibration.weights,
+            architecture=calibration.architecture,
+            heads=tuple(map(tuple, _uniform(calibration, choice.sampler))),
+            evict=choice.evict,
+            quantize=choice.quantize,
+            rounding=None if choice.quantize is None else choice.rounding,
+            machine=errors.machine,
+            losses={name: float(loss.mean()) for name, loss in choice.losses.items()},
+            number=calibration.number,
+            contributions=np.sum(list(choice.by_head.values()), axis=0),
+            keys=choice.keys,
+            sensitivity=None,
+            kv_keys=None,
+        )
+        price, dense = plan.costs()[errors.minimise]
+        plan = plan.model_copy(update={"price": price, "dense_price": dense})
+        plans.append(_completed(calibration, plan, reading) if complete and not number else plan)
     return plans
 
 
@@ -204,7 +301,7 @@ def _choose(
     def choose() -> Choice:
         def allowed(choice: Choice) -> bool:
             values = np.array([text.by_probe(choice).mean() for text in errors])
-            return constrained(values, margin) <= largest
+            return bool(constrained(values, margin) <= largest)
 
         if kinds[0] == "model":
             return cheapest_common(errors, allowed)
@@ -276,7 +373,7 @@ def _plan_of(
     )
 
 
-def _completed(calibration: CalibrationSet, plan: Plan) -> Plan:
+def _completed(calibration: CalibrationSet, plan: Plan, reading: Array | None = None) -> Plan:
     """Return a plan with what only runs of it show.
 
     A run on the first text, which trust is withdrawn by; nats that the next token loses for a
@@ -284,7 +381,8 @@ def _completed(calibration: CalibrationSet, plan: Plan) -> Plan:
     keys of each key-value head that some query head of its group reads.
     """
     update: dict[str, Any] = {}
-    run = calibration.measured(plan) if plan.evict is None else None
+    after = plan.evict is None or plan.decode is not None
+    run = calibration.measured(plan) if after else None
     if run is not None:
         update = {"measured": run[0], "measured_stderr": run[1]}
         reason = disagreement(plan.predicted, plan.stderr, *run) if len(plan.tokens) == 1 else ""
@@ -296,7 +394,8 @@ def _completed(calibration: CalibrationSet, plan: Plan) -> Plan:
     shown = all(
         s.draws in ("independent", "pages") and s.weighted for s in plan.samplers().values()
     )
-    sensitivity = plan.contributions / np.maximum(squares, 1e-30) * (squares > 0)
+    shares = plan.contributions if reading is None else reading
+    sensitivity = shares / np.maximum(squares, 1e-30) * (squares > 0)
     update |= {"sensitivity": sensitivity if shown else None, "kv_keys": shared}
     return plan.model_copy(update=update)
 
@@ -314,16 +413,18 @@ def _check_rest(
     errors: Sequence[SizeErrors],
     evict: EvictionRule | None,
     quantize: Quantize | None,
+    rounding: Array | None,
 ) -> None:
     """Refuse changes whose own error is past the target already."""
     added = float(np.mean([text.added for text in errors]))
     assert target.distance is not None
     if added < target.distance:
         return
-    names = [one.name for one in (evict, quantize) if one is not None]
+    names = " and ".join(one.name for one in (evict, quantize) if one is not None)
+    blame = "" if rounding is None else f" ({blame_layers(rounding)})"
     raise BadInput(
-        f"{' and '.join(names)} cost {added:.3g}{target.unit} alone, and the target is "
-        f"{target.describe(target.distance)}: keep more, or allow a larger loss."
+        f"{names} costs {added:.3g}{target.unit} alone{blame}, above the target of "
+        f"{target.distance:.3g}: keep more, or allow more."
     )
 
 

@@ -191,7 +191,7 @@ class Quantize(Change):
         )
 
     def accumulator(self, network: Any, tokens: int, probes: int) -> Accumulator:
-        return PrecisionTerms((self,) * int(network.config.num_hidden_layers))
+        return PrecisionTerms([(self,) * int(network.config.num_hidden_layers)])
 
     def active(self, model: Any, seed: int) -> Any:
         raise BadInput("Bind the change to a model first: change.bound_to(network, tokens).")
@@ -241,9 +241,15 @@ class Quantize(Change):
 
     def token_bytes(self, width: int, value_width: int, number: float) -> float:
         """Bytes of a key and its value in the cache."""
-        keys, values = self.formats
-        size = width * number if keys is None else keys.row_bytes(width)
-        return size + (value_width * number if values is None else values.row_bytes(value_width))
+        return token_bytes(*self.formats, width, value_width, number)
+
+
+def token_bytes(
+    keys: Format | None, values: Format | None, width: int, value_width: int, number: float
+) -> float:
+    """Bytes of a key and its value; None has `number` bytes for each of its numbers."""
+    size = width * number if keys is None else keys.row_bytes(width)
+    return size + (value_width * number if values is None else values.row_bytes(value_width))
 
 
 @dataclass(frozen=True)
@@ -251,7 +257,7 @@ class LayerPrecision(Change):
     """A precision for each layer, None where nothing is rounded."""
 
     layers: tuple[Quantize | None, ...]
-    bound: bool = False
+    prompt: int | None = None  # tokens that are read before the cache is rounded
 
     @property
     def name(self) -> str:
@@ -269,17 +275,17 @@ class LayerPrecision(Change):
             raise BadInput(
                 f"There are precisions for {len(self.layers)} layers, and the model has {depth}."
             )
-        return replace(self, bound=True)
+        return self
 
     def accumulator(self, network: Any, tokens: int, probes: int) -> PrecisionTerms:
-        return PrecisionTerms(self.layers)
+        return PrecisionTerms([self.layers], self.prompt or 0)
 
     def rounding(self, seed: int) -> Callable[[Call], Call]:
         """Return the function that rounds a call's keys and values."""
 
         def rounded(call: Call) -> Call:
             precision = self.layers[call.layer]
-            if precision is None:
+            if precision is None or (self.prompt is not None and call.whole):
                 return call
             generator = torch.Generator().manual_seed(seed * 1009 + call.layer)
             key, value = precision.rounded(call.key, call.value, generator)
@@ -311,43 +317,51 @@ class LayerPrecision(Change):
 
 
 class PrecisionTerms(Accumulator):
-    """Effects of rounded keys and values, layer after layer."""
+    """Effects of rounded keys and values, layer after layer, for S tables of precisions at once.
 
-    def __init__(self, layers: Sequence[Quantize | None]) -> None:
-        self.layers = tuple(layers)
-        self.parts: dict[int, list[Array]] = {}  # (2, H_kv, K) of keys and values
+    With `start`, only queries from that position on read what is rounded.
+    """
+
+    def __init__(self, tables: Sequence[Sequence[Quantize | None]], start: int = 0) -> None:
+        self.tables, self.start = [tuple(table) for table in tables], start
+        self.parts: dict[int, list[Array]] = {}  # (S, 2, H_kv, K) of keys and values
         self.tokens = 0
 
     def add(self, layer: ProbedLayer) -> None:
-        precision = self.layers[layer.call.layer]
-        groups = layer.call.key.shape[1]
+        number, groups = layer.call.layer, layer.call.key.shape[1]
+        chosen = [table[number] for table in self.tables]
         self.tokens = layer.call.key.shape[2]
-        if precision is None:
-            zeros = np.zeros((2, groups, len(layer.gradients)))
-            self.parts.setdefault(layer.call.layer, []).append(zeros)
-            return
-        of_keys, of_values = sensitivities(layer)
-        squares = rounding_squares(precision, layer.call, of_keys, of_values)
-        self.parts.setdefault(layer.call.layer, []).append(squares)
+        squares = np.zeros((len(chosen), 2, groups, len(layer.gradients)))
+        if any(chosen):
+            of_keys, of_values = sensitivities(layer, self.start)
+            for place, precision in enumerate(chosen):
+                if precision is not None:
+                    squares[place] = rounding_squares(precision, layer.call, of_keys, of_values)
+        self.parts.setdefault(number, []).append(squares)
+
+    def squares(self) -> Array:
+        """Expected squares along the probes, (S, 2, L, H_kv, K): of keys and of values."""
+        by_layer = [np.concatenate(self.parts[layer], axis=-1) for layer in sorted(self.parts)]
+        return np.stack(by_layer, axis=2)
 
     def terms(self) -> ErrorTerms:
-        stacked = np.stack(
-            [np.concatenate(self.parts[layer], axis=-1) for layer in sorted(self.parts)]
-        )  # fmt: skip  (L, 2, H_kv, K)
-        variance = stacked.sum(1)
-        shape = variance.shape[:2]
-        keys = np.full(shape, float(self.tokens))
-        parts = {"keys": stacked[:, 0].mean(-1), "values": stacked[:, 1].mean(-1)}
+        squares = self.squares()[0]
+        variance = squares.sum(0)
+        keys = np.full(variance.shape[:2], float(self.tokens))
+        parts = {"keys": squares[0].mean(-1), "values": squares[1].mean(-1)}
         return ErrorTerms(variance, np.zeros_like(variance), keys, float(self.tokens), parts=parts)
 
 
-def sensitivities(layer: ProbedLayer) -> tuple[Tensor, Tensor]:
-    """Derivatives of each probe by keys and values, (K, H_kv, N, d) and (K, H_kv, N, d_v)."""
+def sensitivities(layer: ProbedLayer, start: int = 0) -> tuple[Tensor, Tensor]:
+    """Derivatives of each probe by keys and values, (K, H_kv, N, d) and (K, H_kv, N, d_v).
+
+    They are those of queries from position `start` on.
+    """
     call, (probes, heads, _, width) = layer.call, layer.gradients.shape
     size, groups = call.key.shape[2], call.key.shape[1]
     of_keys = layer.gradients.new_zeros(probes, heads, size, call.key.shape[3])
     of_values = layer.gradients.new_zeros(probes, heads, size, width)
-    for block in layer.blocks():
+    for block in layer.blocks(start=start):
         seen = block.weights.shape[-1]
         moved = block.weights * block.along
         if call.softcap is not None:
