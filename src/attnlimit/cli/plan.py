@@ -46,7 +46,7 @@ def plan(
     model: Model = "smollm2",
     text: Texts = None,
     tokens: PassageTokens = 512,
-    parts: Annotated[int, whole("Passages of each text to plan on.")] = 4,
+    parts: Annotated[int, whole("Passages of each text to plan on.", **PANEL)] = 4,
     capture: Annotated[
         str | None,
         advanced("Capture folder, or tensors q.npy k.npy v.npy, in place of model and text."),
