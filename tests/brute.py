@@ -1,30 +1,35 @@
-"""Brute force in plain numpy: what laws and measurements are held to.
-
-Nothing here is imported from the package. A setting is a head (A, V) and tokens given by a sampler
-and their limit map; every function returns a mean over independent draws and its standard error.
-"""
+"""Brute force in plain numpy, without the package: means over independent draws, and errors."""
 
 import numpy as np
+from scipy.special import ive, logsumexp
 
 
-class Gaussian:
-    """Normal tokens of any covariance, singular ones included."""
-
-    def __init__(self, mean, cov):
-        self.mean, self.cov = np.asarray(mean, float), np.asarray(cov, float)
-        values, vectors = np.linalg.eigh(self.cov)
-        self.root = vectors * np.sqrt(np.maximum(values, 0))
+class Mixture:
+    def __init__(self, weights, means, covs):
+        self.weights, self.means, self.covs = map(np.asarray, (weights, means, covs))
+        values, vectors = np.linalg.eigh(self.covs)
+        self.roots = vectors * np.sqrt(np.maximum(values, 0))[:, None]
 
     def sample(self, shape, rng):
-        return self.mean + rng.standard_normal((*shape, len(self.mean))) @ self.root.T
+        label = rng.choice(len(self.weights), size=shape, p=self.weights)[..., None]
+        normal = rng.standard_normal((*shape, self.means.shape[1]))
+        parts = enumerate(zip(self.means, self.roots, strict=True))
+        return sum((label == k) * (mean + normal @ root.T) for k, (mean, root) in parts)
+
+    def log_parts(self, tilts):
+        moved = np.einsum("ti,kij->tkj", tilts, self.covs)
+        squares = (moved * tilts[:, None]).sum(-1) / 2
+        return np.log(self.weights) + tilts @ self.means.T + squares, self.means + moved
+
+    def log_normaliser(self, tilts):
+        return logsumexp(self.log_parts(tilts)[0], axis=-1)
 
     def tilted_mean(self, tilts):
-        return self.mean + tilts @ self.cov
+        logs, means = self.log_parts(tilts)
+        return (softmax(logs)[..., None] * means).sum(axis=1)
 
 
 class Sphere:
-    """Uniform on the unit sphere; the tilted mean by a fine rule over heights."""
-
     def __init__(self, dim):
         self.dim = dim
 
@@ -33,17 +38,20 @@ class Sphere:
         return drawn / np.linalg.norm(drawn, axis=-1, keepdims=True)
 
     def tilted_mean(self, tilts):
-        angle = (np.arange(4000) + 0.5) * np.pi / 4000
         size = np.maximum(np.linalg.norm(tilts, axis=-1, keepdims=True), 1e-12)
-        grid = np.linspace(0, size.max(), 400)
-        weight = np.exp(grid[:, None] * (np.cos(angle) - 1)) * np.sin(angle) ** (self.dim - 2)
-        height = np.interp(size, grid, weight @ np.cos(angle) / weight.sum(axis=1))
-        return height * tilts / size
+        return ive(self.dim / 2, size) / ive(self.dim / 2 - 1, size) * tilts / size
+
+
+class Cube(Sphere):
+    def sample(self, shape, rng):
+        return rng.uniform(-1, 1, (*shape, self.dim))
+
+    def tilted_mean(self, tilts):
+        u = np.where(np.abs(tilts) < 1e-4, 1.0, tilts)
+        return np.where(np.abs(tilts) < 1e-4, tilts / 3, 1 / np.tanh(u) - 1 / u)
 
 
 class Points:
-    """Finitely many tokens, drawn with replacement."""
-
     def __init__(self, points):
         self.points = np.asarray(points, float)
 
@@ -52,6 +60,9 @@ class Points:
 
     def tilted_mean(self, tilts):
         return softmax(tilts @ self.points.T) @ self.points
+
+    def log_normaliser(self, tilts):
+        return np.log(np.exp(tilts @ self.points.T).mean(axis=-1))
 
 
 def softmax(scores):
@@ -69,18 +80,18 @@ def summary(values):
     return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
 
 
-def draws(tokens, n, count, rng, block=2_000_000):
-    """Batches of `count` sets of n tokens."""
+def average(function, tokens, n, count, rng, block=2_000_000):
+    """Mean of function(keys) over `count` sets of n keys, in batches."""
     batch = max(1, block // (n * n + 1))
-    for start in range(0, count, batch):
-        yield tokens.sample((min(batch, count - start), n), rng)
+    sizes = [min(batch, count - start) for start in range(0, count, batch)]
+    return summary(np.concatenate([function(tokens.sample((m, n), rng)) for m in sizes]))
 
 
 def limit_moments(A, V, tokens, rng, size=200_000):
     """Mean and covariance of the limit output, exact for normal tokens and finite sets."""
-    if isinstance(tokens, Gaussian):
-        slope = V @ tokens.cov @ A
-        return V @ (tokens.mean + tokens.cov @ A @ tokens.mean), slope @ tokens.cov @ slope.T
+    if isinstance(tokens, Mixture) and len(tokens.weights) == 1:
+        mean, cov = tokens.means[0], tokens.covs[0]
+        return V @ (mean + cov @ A @ mean), V @ cov @ A @ cov @ A.T @ cov @ V.T
     queries = tokens.points if isinstance(tokens, Points) else tokens.sample((size,), rng)
     outputs = tokens.tilted_mean(queries @ A.T) @ V.T
     mean = np.zeros(len(V)) if isinstance(tokens, Sphere) else outputs.mean(axis=0)
@@ -88,85 +99,51 @@ def limit_moments(A, V, tokens, rng, size=200_000):
 
 
 def moments(A, V, tokens, n, count, rng):
-    """E|m_n - m|^2 and E|Cov_n - Cov|_F^2, each with its standard error, and expected norms."""
+    """E|m_n - m|^2, E|Cov_n - Cov|_F^2 and expected norms, each with its standard error."""
     mean, cov = limit_moments(A, V, tokens, rng)
-    rows = []
-    for x in draws(tokens, n, count, rng):
+
+    def errors(x):
         outputs = attention(A, V, x, x)
         centre = outputs.mean(axis=1)
         around = outputs - centre[:, None]
         gap = np.swapaxes(around, 1, 2) @ around / n - cov
         first, second = ((centre - mean) ** 2).sum(1), (gap**2).sum((1, 2))
-        rows.append(np.stack([first, second, np.sqrt(first), np.sqrt(second)], axis=1))
-    value, error = summary(np.concatenate(rows))
+        return np.stack([first, second, np.sqrt(first), np.sqrt(second)], axis=1)
+
     names = ("mean", "covariance", "mean_norm", "covariance_norm")
-    return {name: (value[k], error[k]) for k, name in enumerate(names)}
+    found = average(errors, tokens, n, count, rng)
+    return dict(zip(names, zip(*found, strict=True), strict=True))
 
 
 def pointwise(A, V, tokens, n, count, rng, x=None):
-    """E|Gamma_n(x) - Gamma(x)|^2 and E Gamma_n(x) - Gamma(x), at x or at independent tokens."""
-    squares, errors = [], []
-    for keys in draws(tokens, n, count, rng):
-        queries = (
-            tokens.sample((len(keys), 1), rng)
-            if x is None
-            else np.broadcast_to(x, (len(keys), 1, len(x)))
-        )
-        gap = attention(A, V, queries, keys)[:, 0] - tokens.tilted_mean(queries[:, 0] @ A.T) @ V.T
-        squares.append((gap**2).sum(axis=1))
-        errors.append(gap)
-    return summary(np.concatenate(squares)), summary(np.concatenate(errors))
+    """E|Gamma_n(x) - Gamma(x)|^2 at x, or at independent tokens."""
+
+    def errors(keys):
+        queries = tokens.sample((len(keys), 1), rng) if x is None else x + 0 * keys[:, :1]
+        limit = tokens.tilted_mean(queries[:, 0] @ A.T) @ V.T
+        return ((attention(A, V, queries, keys)[:, 0] - limit) ** 2).sum(axis=1)
+
+    return average(errors, tokens, n, count, rng)
 
 
 def mean_energy(A, V, tokens, rng, batches=24, size=600):
-    """Trace of Cov psi, psi the influence of a token on the mean output; normal tokens or points.
-
-    psi(y) = Gamma(y) - m + E_x[e^{<Ax,y>} / E e^{<Ax,y>} (Vy - Gamma(x))]: two sets of queries.
-    """
+    """E|psi(y)|^2, psi(y) = Gamma(y) - m + E_x[e^{<Ax,y>} / E e^{<Ax,y>} (Vy - Gamma(x))]."""
     mean = limit_moments(A, V, tokens, rng)[0]
 
     def influence(y, x):
         tilts = x @ A.T
-        if isinstance(tokens, Points):
-            normaliser = np.log(np.exp(tilts @ tokens.points.T).mean(axis=1))
-        else:
-            normaliser = tilts @ tokens.mean + ((tilts @ tokens.cov) * tilts).sum(axis=1) / 2
-        ratio = np.exp(tilts @ y.T - normaliser[:, None])
-        as_key = ratio.mean(axis=0)[:, None] * (y @ V.T)
-        as_key -= ratio.T @ (tokens.tilted_mean(tilts) @ V.T) / len(x)
+        ratio = np.exp(tilts @ y.T - tokens.log_normaliser(tilts)[:, None]) / len(x)
+        as_key = ratio.sum(axis=0)[:, None] * (y @ V.T) - ratio.T @ tokens.tilted_mean(tilts) @ V.T
         return tokens.tilted_mean(y @ A.T) @ V.T - mean + as_key
 
-    rows = []
-    for _ in range(batches):
-        y, *x = (tokens.sample((size,), rng) for _ in range(3))
-        rows.append((influence(y, x[0]) * influence(y, x[1])).sum(axis=1).mean())
-    return summary(rows)
-
-
-def participation(sigma, n, count, rng):
-    """E sum p_i^2, bias and squared error of attention over n standard normal keys."""
-    y = rng.standard_normal((count, n))
-    p = softmax(sigma * y)
-    gap = (p * y).sum(axis=1) - sigma
-    return summary(np.stack([(p**2).sum(axis=1), gap, gap**2], axis=1))
-
-
-def hardmax(A, V, support, x, tokens, n, count, rng):
-    """E|V y_best - V support point|^2, y_best the key of the largest score."""
-    squares = []
-    for keys in draws(tokens, n, count, rng):
-        best = np.take_along_axis(keys, (keys @ (A @ x)).argmax(axis=1)[:, None, None], 1)[:, 0]
-        squares.append((((best - support) @ V.T) ** 2).sum(axis=1))
-    return summary(np.concatenate(squares))
+    y, *x = (tokens.sample((batches, size), rng) for _ in range(3))  # two sets of queries
+    products = [influence(y[k], x[0][k]) * influence(y[k], x[1][k]) for k in range(batches)]
+    return summary([product.sum(axis=1).mean() for product in products])
 
 
 def sampled(scores, values, probabilities, count, rng):
-    """E|error|^2 of independent keeping with weights 1/p, for each query (row of `scores`)."""
-    exact = softmax(scores) @ values
-    squares = []
-    for _ in range(count):
-        kept = rng.random(scores.shape) < probabilities
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True)) / probabilities * kept
-        outputs = weights @ values / weights.sum(axis=1, keepdims=True)
-        squares.append(((outputs - exact) ** 2).sum(axis=1))
-    return summary(np.array(squares))
+    """E|error|^2 of independent keeping with weights 1/p, for one query's scores (N,)."""
+    kept = rng.random((count, len(scores))) < probabilities
+    weights = np.exp(scores - scores.max()) / probabilities * kept
+    outputs = weights @ values / weights.sum(axis=1, keepdims=True)
+    return summary(((outputs - softmax(scores) @ values) ** 2).sum(axis=1))

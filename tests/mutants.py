@@ -14,27 +14,28 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
+import importlib
 import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("theory", "samplers", "planning", "sparse", "simulate")
 LEAST = 0.9
 """Fraction of mutations that tests must notice."""
-PATIENCE = 3
-"""Tests may take as many times what they take without a mutation."""
+SECONDS = 900
+"""Processor time that the tests of a folder may take."""
 FURTHER = {"theory": ("tests/test_audit.py",), "planning": ("tests/test_calibration.py",)}
 """Tests outside a package's folder that hold its formulas."""
 SHOWING = ("panel", "headline", "to_frame", "name", "__str__", "__repr__", "curves")
@@ -155,42 +156,67 @@ class Copy:
     """A copy of the project, in which one module at a time is changed."""
 
     def __init__(self, place: Path) -> None:
+        os.environ["OMP_NUM_THREADS"] = "1"  # threads do not survive a fork
+        for library in ("torch", "pandas", "scipy.stats", "sklearn.linear_model", "transformers"):
+            importlib.import_module(library)
         self.place, self.source = place, place / "src" / "attnlimit"
-        self.usual: dict[str, float] = {}
+        self.sound: dict[str, bool] = {}
         left_out = shutil.ignore_patterns("__pycache__", "_build")
         for name in ("src", "tests", "studies", "docs", "examples", "benchmarks"):
             shutil.copytree(ROOT / name, place / name, ignore=left_out)
         shutil.copy(ROOT / "pyproject.toml", place)
 
-    def run(self, tests: str, seconds: float | None = None) -> bool | None:
-        """Whether tests pass; None if they take too long."""
-        environment = {**os.environ, "PYTHONPATH": str(self.place / "src"), "OMP_NUM_THREADS": "1"}
-        words = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", tests]
-        where = {"cwd": self.place, "env": environment, "capture_output": True}
-        with suppress(subprocess.TimeoutExpired):
-            return subprocess.run(words, timeout=seconds, check=False, **where).returncode == 0
-        return None
+    def run(self, tests: str) -> str:
+        """Name of the first test that fails, "time limit", or nothing."""
+        reading, writing = os.pipe()
+        child = os.fork()  # libraries are loaded already, the package is not
+        if not child:
+            self._test(tests, writing)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            failed = pipe.read()
+        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return "time limit" if ended < 0 else failed or ("collection" if ended else "")
 
-    def limit(self, tests: str) -> float:
-        """Seconds that tests may take: some times what they take without a mutation."""
-        if tests not in self.usual:
-            start, passed = time.monotonic(), self.run(tests)
-            self.usual[tests] = time.monotonic() - start if passed else 0.0
-            if not passed:
-                print(f"     {tests} fails without a mutation, and is left out", flush=True)
-        return self.usual[tests] and 30 + PATIENCE * self.usual[tests]
+    def _test(self, tests: str, writing: int) -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        os.chdir(self.place)
+        os.environ["PYTHONPATH"] = str(self.place / "src")
+        sys.path.insert(0, str(self.place / "src"))
+        words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests]
+        os._exit(pytest.main(words, plugins=[Failure(writing)]))
 
-    def notices(self, mutation: Mutation, text: str) -> str:
-        """Return what noticed a mutation: tests, the time limit, or nothing ("survived")."""
+    def notices(self, mutation: Mutation, text: str, farther: bool = True) -> str:
+        """Return what noticed a mutation: a test, the time limit, or nothing ("survived")."""
         file = self.source / mutation.module
         for tests in tests_of(mutation.module):
-            limit = self.limit(tests)
+            if not (farther or tests.endswith(".py")):
+                break
             file.write_text(mutation.applied(text), encoding="utf-8")
-            passed = self.run(tests, limit) if limit else True
+            failed = self.run(tests)
             file.write_text(text, encoding="utf-8")
-            if not passed:
-                return "time limit" if passed is None else tests
+            if failed and "::" in failed and failed not in self.sound:
+                self.sound[failed] = not self.run(failed)
+                if not self.sound[failed]:
+                    print(f"     {failed} fails without a mutation", flush=True)
+            if failed and self.sound.get(failed, True):
+                return failed
         return "survived"
+
+
+class Failure:
+    """Writes the name of a test that fails to a pipe."""
+
+    def __init__(self, writing: int) -> None:
+        self.writing = writing
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Take the report of a test."""
+        if report.failed:
+            os.write(self.writing, report.nodeid.encode())
 
 
 def sample(source: Path, packages: list[str], size: int, seed: int) -> list[Mutation]:

@@ -4,6 +4,7 @@
 and draws fresh seeds, which it prints. Rows are judged one by one.
 """
 
+import itertools
 import os
 import secrets
 import sys
@@ -18,13 +19,16 @@ SETTINGS = int(os.environ.get("ATTNLIMIT_AUDIT", "0"))
 SEED = secrets.randbits(32) if SETTINGS else 20
 REFUSALS = (al.BadInput, al.NotConverged)
 LARGEST_ERROR = 0.3
+KINDS = ("gaussian", "sphere", "points", "cube", "signs", "mixture")
 
 
 class Setting:
     """A head and tokens, here and in plain numpy."""
 
-    def __init__(self, rng, kinds=("gaussian", "sphere", "points"), strength=(0.05, 1.5), dim=30):
+    def __init__(self, rng, kinds=KINDS, strength=(0.05, 1.5), dim=30, whole=False):
+        """`whole`: the strength bounds the tilts, with what the tokens' mean adds to them."""
         self.kind = str(rng.choice(kinds))
+        dim = min(dim, 6) if self.kind in ("signs", "mixture", "cube") else dim
         d = int(rng.choice([k for k in (1, 2, 3, 4, 6, 10, 20, 30) if k <= dim]))
         d = max(d, 2) if self.kind == "sphere" else d
         values = rng.standard_normal((int(rng.integers(1, 5)), d)) / np.sqrt(d)
@@ -34,17 +38,30 @@ class Setting:
             scores = rng.choice([-1, 1]) * np.eye(d)
         elif form == "low rank":
             scores = np.outer(rng.standard_normal(d), rng.standard_normal(d))
-        if self.kind == "gaussian":
-            root = rng.standard_normal((d, d)) / np.sqrt(d)
+        if self.kind in ("gaussian", "mixture"):
+            weights = np.array([1.0])
+            if self.kind == "mixture":
+                weights = rng.dirichlet([0.5, 0.5, 0.5])
+            roots = rng.standard_normal((len(weights), d, d)) / np.sqrt(d)
             if d > 1 and rng.random() < 0.3:
-                root[:, : d // 2] = 0
-            mean = rng.choice([0.0, 0.5]) * rng.standard_normal(d) / np.sqrt(d)
-            self.tokens = brute.Gaussian(mean, root @ root.T)
-            self.law = al.Gaussian(root @ root.T, mean=mean)
-            widest = np.linalg.norm(root.T @ scores @ root)
-        elif self.kind == "sphere":
-            self.tokens, self.law = brute.Sphere(d), al.Sphere(d)
-            widest = np.linalg.norm(scores) / d
+                roots[:, :, : d // 2] = 0
+            means = rng.choice([0.0, 0.5]) * rng.standard_normal((len(weights), d)) / np.sqrt(d)
+            covs = roots @ np.swapaxes(roots, 1, 2)
+            self.tokens = brute.Mixture(weights, means, covs)
+            parts = [al.Gaussian(cov, mean=mean) for cov, mean in zip(covs, means, strict=True)]
+            self.law = al.Mixture(weights, parts) if len(parts) > 1 else parts[0]
+            widest = max(np.linalg.norm(root.T @ scores @ root) for root in roots)
+            if whole:
+                widest += np.linalg.norm(roots[0].T @ scores @ means[0])
+        elif self.kind in ("sphere", "cube"):
+            round_ = self.kind == "sphere"
+            self.tokens = brute.Sphere(d) if round_ else brute.Cube(d)
+            self.law = al.Sphere(d) if round_ else al.Cube(d)
+            widest = np.linalg.norm(scores) / (d if round_ else 3)
+        elif self.kind == "signs":
+            corners = np.array(list(itertools.product([-1.0, 1.0], repeat=d)))
+            self.tokens, self.law = brute.Points(corners), al.Signs(d)
+            widest = np.linalg.norm(scores)
         else:
             points = rng.standard_normal((int(rng.integers(5, 60)), d)) / np.sqrt(d)
             self.tokens, self.law = brute.Points(points), al.Empirical(points)
@@ -69,7 +86,7 @@ def predicted(statistic, **options):
             s.n = max(s.n, 40)
         law = curve_row(al.predict(s.head, s.law, statistic, [s.n]))
         if statistic == "pointwise":
-            return law, brute.pointwise(s.A, s.V, s.tokens, s.n, 4 * s.draws, rng)[0]
+            return law, brute.pointwise(s.A, s.V, s.tokens, s.n, 4 * s.draws, rng)
         return law, brute.moments(s.A, s.V, s.tokens, s.n, s.draws, rng)[statistic]
 
     return row
@@ -80,7 +97,7 @@ def measured(statistic):
         s = Setting(rng)
         curve = al.measure(s.head, s.law, statistic, [s.n], 200, seed=int(rng.integers(2**31)))
         if statistic == "pointwise":
-            return curve_row(curve), brute.pointwise(s.A, s.V, s.tokens, s.n, s.draws, rng)[0]
+            return curve_row(curve), brute.pointwise(s.A, s.V, s.tokens, s.n, s.draws, rng)
         return curve_row(curve), brute.moments(s.A, s.V, s.tokens, s.n, s.draws, rng)[statistic]
 
     return row
@@ -90,7 +107,7 @@ def at_a_query(rng):
     s = Setting(rng)
     law = al.pointwise_error(s.head, s.law, s.x, [s.n])
     value = float(np.ravel(law.mse)[0])
-    return (value, 1e-6 * value), brute.pointwise(s.A, s.V, s.tokens, s.n, s.draws, rng, s.x)[0]
+    return (value, 1e-6 * value), brute.pointwise(s.A, s.V, s.tokens, s.n, s.draws, rng, s.x)
 
 
 def delta_at_a_query(rng):
@@ -101,14 +118,20 @@ def delta_at_a_query(rng):
     spread = float(s.x @ s.A.T @ s.A @ s.x)
     return (value, value * 10 * np.exp(spread) / 400), brute.pointwise(
         s.A, s.V, s.tokens, 400, 2000, rng, s.x
-    )[0]
+    )
 
 
 def gaussian(part):
     def row(rng):
         sigma, n = float(rng.uniform(0.1, 4)), int(np.exp(rng.uniform(np.log(2), np.log(500))))
-        law = al.gaussian_law(sigma, n)
-        value, error = brute.participation(sigma, n, 2_000_000 // n, rng)
+        law, normal = al.gaussian_law(sigma, n), brute.Mixture([1.0], [[0.0]], [[[1.0]]])
+
+        def parts(y):
+            p = brute.softmax(sigma * y[..., 0])
+            gap = (p * y[..., 0]).sum(axis=1) - sigma
+            return np.stack([(p**2).sum(axis=1), gap, gap**2], axis=1)
+
+        value, error = brute.average(parts, normal, n, 2_000_000 // n, rng)
         exact = (float(law.participation), float(law.bias), float(law.mse))[part]
         return (exact, 1e-6 * abs(exact)), (value[part], error[part])
 
@@ -120,8 +143,12 @@ def best_of_n(rng):
     direction = s.A @ s.x
     value = float(np.ravel(al.hardmax_error(s.head, s.law, s.x, [s.n]).mse)[0])
     support = direction / np.linalg.norm(direction)
-    draws = brute.hardmax(s.A, s.V, support, s.x, s.tokens, s.n, s.draws, rng)
-    return (value, 1e-6 * value), draws
+
+    def squares(keys):
+        best = keys[np.arange(len(keys)), (keys @ direction).argmax(axis=1)]
+        return (((best - support) @ s.V.T) ** 2).sum(axis=1)
+
+    return (value, 1e-6 * value), brute.average(squares, s.tokens, s.n, s.draws, rng)
 
 
 def limits(rng):
@@ -137,24 +164,25 @@ def limits(rng):
 
 
 def mean_spread(rng):
-    s = Setting(rng, kinds=("gaussian", "points"), strength=(0.05, 0.6))
+    s = Setting(rng, kinds=("gaussian", "points"), strength=(0.05, 0.6), whole=True)
     value = float(np.trace(al.mean_covariance(s.head, s.law)))
     return (value, 1e-6 * value), brute.mean_energy(s.A, s.V, s.tokens, rng)
 
 
 def kept_keys(rng):
     s = Setting(rng, kinds=("points",))
-    scores = (s.x @ s.A.T @ s.tokens.points.T)[None]
+    scores = s.x @ s.A.T @ s.tokens.points.T
     chance = np.append(1.0, rng.uniform(0.2, 1, len(s.tokens.points) - 1))
     value = float(al.kept_error(s.head, s.law, s.x[None], chance).mse[0])
-    drawn, error = brute.sampled(scores, s.tokens.points @ s.V.T, chance, 20_000, rng)
-    return (value, 1e-6 * value), (drawn[0], error[0])
+    drawn = brute.sampled(scores, s.tokens.points @ s.V.T, chance, 20_000, rng)
+    return (value, 1e-6 * value), drawn
 
 
 LAWS = {
     "predict mean, Gaussian": (predicted("mean", kinds=("gaussian",)), 6),
     "predict mean, sphere": (predicted("mean", kinds=("sphere",), dim=4), 2),
     "predict mean, points": (predicted("mean", kinds=("points",)), 4),
+    "predict mean, others": (predicted("mean", kinds=("cube", "signs", "mixture")), 3),
     "predict covariance": (predicted("covariance", strength=(0.02, 0.6), dim=6), 4),
     "predict pointwise": (predicted("pointwise"), 8),
     "pointwise_error": (at_a_query, 10),

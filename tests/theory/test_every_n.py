@@ -81,6 +81,25 @@ def test_a_constant_output_has_no_error():
     assert np.isnan(curve.local_rate).all()
 
 
+@pytest.mark.parametrize("cov", [np.eye(2), np.zeros((2, 2))])
+def test_a_head_without_scores_averages_at_every_query(cov):
+    curve = al.predict(al.Head(np.zeros((2, 2))), al.Gaussian(cov), "pointwise", [5, 50])
+    np.testing.assert_allclose(curve.value, np.trace(cov) / np.array([5, 50]))
+
+
+@pytest.mark.parametrize("statistic", ["mean", "pointwise"])
+def test_a_rare_component_counts_at_its_weight(statistic):
+    """Two tokens in a thousand look from afar: quasi-random rules of a few hundred miss them."""
+    rare = al.Gaussian(0.1 * np.eye(2), mean=[4.0, 4.0])
+    tokens = al.Mixture([0.998, 0.002], [al.Gaussian(dim=2), rare])
+    head = al.Head(0.25 * np.eye(2))
+    curve = al.predict(head, tokens, statistic, [60])
+    # tests/brute.py, 60,000 sets and 400,000 queries: errors below 0.5 %
+    truth = {"mean": 0.0614, "pointwise": 0.0727}[statistic]
+    assert curve.value[0] == pytest.approx(truth, rel=0.03)
+    assert curve.numerical_error[0] < 0.3 * truth
+
+
 def test_more_draws_than_given_tokens_are_named():
     """Twenty thousand heavy-tailed draws say nothing of ten million."""
     tokens = al.Empirical(np.random.default_rng(0).standard_t(2, (500, 2)))

@@ -56,22 +56,17 @@ def limit_reference(head: Head, tokens: Tokens) -> Reference:
         linear = head.V @ cov @ head.A
         centre = head.V @ (mean + cov @ head.A @ mean)
         return Reference(centre, linear @ cov @ linear.T, 0.0, 0.0)
-    atoms = tokens.atoms()
-    if atoms is not None:
-        points, weights = atoms
+    means, covariances = [], []
+    finite = tokens.atoms() is not None
+    for seed in range(1 if finite else SCRAMBLES):
+        points, weights = tokens.rule(POINTS, seed)
         outputs = limit(head, tokens)(points)
-        mean = weights @ outputs
+        mean = np.zeros(head.value_dim) if tokens.symmetric else weights @ outputs
         centred = outputs - mean
-        return Reference(mean, (weights * centred.T) @ centred, 0.0, 0.0)
-    means, seconds = [], []
-    for seed in range(SCRAMBLES):
-        outputs = limit(head, tokens)(tokens.points(POINTS, seed))
-        means.append(outputs.mean(axis=0))
-        seconds.append(outputs.T @ outputs / len(outputs))
-    mean = np.zeros(head.value_dim) if tokens.symmetric else np.mean(means, axis=0)
-    covariances = [second - np.outer(mean, mean) for second in seconds]
-    mean_error = 0.0 if tokens.symmetric else _scatter(means)
-    return Reference(mean, np.mean(covariances, axis=0), mean_error, _scatter(covariances))
+        means.append(mean)
+        covariances.append((weights * centred.T) @ centred)
+    errors = (0.0, 0.0) if finite else (_scatter(means), _scatter(covariances))
+    return Reference(np.mean(means, axis=0), np.mean(covariances, axis=0), *errors)
 
 
 def moment_reference(head: Head, tokens: Tokens, moment: Moment) -> tuple[Array, float]:

@@ -290,16 +290,18 @@ def _quasi_responses(
     head: Head, tokens: Tokens, seed: int, count: int = _TOKENS, rule: int = 11
 ) -> TokenResponses:
     """Quasi-random queries and tokens."""
-    queries, points = tokens.points(_QUERIES, seed), tokens.points(count, rule + seed)
-    uniform = np.full(_QUERIES, 1 / _QUERIES)
+    (queries, weights), (points, chances) = (
+        tokens.rule(_QUERIES, seed),
+        tokens.rule(count, rule + seed),
+    )
     tilts, own = head.tilts(queries), head.tilts(points)
-    check_reach(tokens, own, queries, uniform)
+    check_reach(tokens, own, queries, weights)
     output = limit(head, tokens)
     return TokenResponses(
-        uniform,
+        weights,
         output(queries),
         tilts @ points.T - tokens.cgf(tilts)[:, None],
-        np.full(count, 1 / count),
+        chances,
         points @ head.V.T,
         output(points),
         own @ points.T - tokens.cgf(own)[:, None],
@@ -308,14 +310,12 @@ def _quasi_responses(
 
 def _quasi_energy(head: Head, tokens: Tokens) -> tuple[float, float]:
     """C and its error: products of two rules of queries are free of the rules' own noise."""
-    rules = [
-        _quasi_responses(head, tokens, seed, _ENERGY_TOKENS, 6 - seed).influences()
-        for seed in range(3)
-    ]
-    energy = np.mean([(rules[k] * rules[k - 1]).sum(axis=(1, 2)) for k in range(3)], axis=0)
-    gaps = np.std([(rules[k] * rules[k - 1]).sum(axis=(1, 2)).mean() for k in range(3)])
-    spread = float(energy.std() / np.sqrt(len(energy)))
-    return max(float(energy.mean()), 0.0), float(np.hypot(spread, gaps))
+    rules = [_quasi_responses(head, tokens, seed, _ENERGY_TOKENS, 6 - seed) for seed in range(3)]
+    chances, psi = rules[0].chances, [rule.influences() for rule in rules]
+    products = np.array([(psi[k] * psi[k - 1]).sum(axis=(1, 2)) for k in range(3)])
+    energy = float((products @ chances).mean())
+    spread = np.sqrt(chances**2 @ (products.mean(axis=0) - energy) ** 2)
+    return max(energy, 0.0), float(np.hypot(spread, (products @ chances).std()))
 
 
 def _population_responses(

@@ -128,7 +128,7 @@ def mean_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
 
 
 def _quasi_mean_influence(head: Head, tokens: Tokens, points: Array, seed: int) -> Array:
-    queries, weights = _rule(tokens, seed)
+    queries, weights = tokens.rule(_QUASI_POINTS, seed)
     output = limit(head, tokens)
     at_queries = output(queries)
     as_query = output(points) - weights @ at_queries
@@ -162,7 +162,7 @@ def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
 
 def quasi_covariance_influence(head: Head, tokens: Tokens, points: Array, seed: int) -> Array:
     """`covariance_influence` by the rule of queries with this seed."""
-    queries, weights = _rule(tokens, seed)
+    queries, weights = tokens.rule(_QUASI_POINTS, seed)
     output = limit(head, tokens)
     at_queries = output(queries)
     centred = at_queries - weights @ at_queries
@@ -191,12 +191,6 @@ def _key_response(
     log_gain = ((g**2).sum(1) - ((g - white.offset) * shrunk).sum(1)) / 2
     log_gain -= np.linalg.slogdet(identity + white.tilt_cov)[1] / 2
     return white, g, np.exp(np.minimum(log_gain, 700.0)), shrunk
-
-
-def _rule(tokens: Tokens, seed: int) -> tuple[Array, Array]:
-    """Points and weights that stand for the tokens: themselves, or a quasi-random rule."""
-    uniform = np.full(_QUASI_POINTS, 1 / _QUASI_POINTS)
-    return tokens.atoms() or (tokens.points(_QUASI_POINTS, seed), uniform)
 
 
 def check_reach(tokens: Tokens, tilts: Array, points: Array, weights: Array) -> None:
@@ -229,9 +223,9 @@ def _ratio_sums(head: Head, tokens: Tokens, points: Array, queries: Array, colum
 
 def _quasi_mean_covariance(head: Head, tokens: Tokens, seed: int) -> Array:
     """Cov psi: the product of two rules of queries is free of their own noise."""
-    points = tokens.points(_QUASI_POINTS, seed + 17)
+    points, weights = tokens.rule(_QUASI_POINTS, seed + 17)
     queries = tokens.points(_REACH_QUERIES, seed)
-    check_reach(tokens, head.tilts(queries), points, np.full(len(points), 1 / len(points)))
+    check_reach(tokens, head.tilts(queries), points, weights)
     one, other = (_quasi_mean_influence(head, tokens, points, seed + k) for k in (0, 2))
-    product = one.T @ other / len(points)
+    product = (weights * one.T) @ other
     return (product + product.T) / 2

@@ -213,6 +213,19 @@ class Tokens(ABC):
         uniforms = sequence.random_base2(int(np.ceil(np.log2(max(count, 2)))))[:count]
         return self.transport(np.clip(uniforms, 1e-12, 1 - 1e-12))
 
+    def rule(self, count: int, seed: int = 0) -> tuple[Array, Array]:
+        """Points and weights that stand for the measure: its atoms, or about `count` `points`.
+
+        Every part of a mixture has an eighth of its even share at least, however rare it is.
+        """
+        atoms, parts = self.atoms(), self.parts()
+        if atoms is not None:
+            return atoms
+        sizes = [max(round(count * w), count // (8 * len(parts)), 2) for w, _ in parts]
+        points = [part.points(m, seed) for m, (_, part) in zip(sizes, parts, strict=True)]
+        weights = [np.full(m, w / m) for m, (w, _) in zip(sizes, parts, strict=True)]
+        return np.concatenate(points), np.concatenate(weights)
+
     def _tilt(self, t: ArrayLike) -> Array:
         return checks.vectors(t, self.dim, "t")
 

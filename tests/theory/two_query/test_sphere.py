@@ -168,8 +168,19 @@ def test_few_dimensions(dim):
     assert (gap < 4 * np.hypot(measured.stderr, predicted.numerical_error)).all()
 
 
-def test_a_head_without_scores_averages():
-    curve = al.predict(al.Head(np.zeros((3, 3))), al.Sphere(3), "mean", [10, 100])
+def test_all_tilts_of_a_circle_may_be_parallel():
+    """A key's coordinate across the tilts is part of its value."""
+    head = al.Head(0.6 * np.outer([0.8, 0.6], [1.0, 0.0]), [[0.3, 1.0]])
+    predicted = al.predict(head, al.Sphere(2), "mean", [8, 64])
+    measured = al.measure(head, al.Sphere(2), "mean", [8, 64], 400, seed=3)
+    gap = np.abs(predicted.value - measured.value)
+    assert (gap < 4 * np.hypot(measured.stderr, predicted.numerical_error)).all()
+    assert (gap < 0.03 * measured.value).all()
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_a_head_without_scores_averages(dim):
+    curve = al.predict(al.Head(np.zeros((dim, dim))), al.Sphere(dim), "mean", [10, 100])
     np.testing.assert_allclose(curve.value, [0.1, 0.01], rtol=0.01)
 
 

@@ -40,18 +40,16 @@ def average_over_queries(tokens: Tokens, at: Callable[[Array], Array]) -> tuple[
     All of few tokens, evenly spaced ones of many, quasi-random ones of a measure.
     """
     atoms = tokens.atoms()
-    if atoms is None:
-        slow = isinstance(tokens.form, IndependentForm)
-        values = at(tokens.points(_SLOW_QUERIES if slow else _EXACT_QUERIES))
-        return values.mean(axis=0), values.std(axis=0) / np.sqrt(len(values))
-    points, weights = atoms
+    slow = isinstance(tokens.form, IndependentForm)
+    points, weights = tokens.rule(_SLOW_QUERIES if slow else _EXACT_QUERIES)
     count = len(weights)
-    rows = np.unique(np.linspace(0, count - 1, min(count, 4 * _EXACT_QUERIES)).astype(int))
+    most = count if atoms is None else min(count, 4 * _EXACT_QUERIES)
+    rows = np.unique(np.linspace(0, count - 1, most).astype(int))
     share = weights[rows] / weights[rows].sum()
     values = at(points[rows])
     average = share @ values
     spread = np.sqrt(share**2 @ (values - average) ** 2)
-    return average, spread if len(rows) < count else np.zeros_like(average)
+    return average, spread if atoms is None or most < count else np.zeros_like(average)
 
 
 def _gaussian_halves(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[list[Array], float]:
@@ -62,7 +60,7 @@ def _gaussian_halves(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[list[Ar
     count = int(np.clip(2 ** int(np.log2(_NUMBERS / len(white.B))), 512, _QUERIES))
     tilts = np.stack([white.tilts(normal_rule(len(white.B), count, seed)) for seed in (0, 1)])
     sigma = np.linalg.norm(tilts, axis=2)
-    gain = ((tilts @ white.metric) * tilts).sum(axis=2) / np.maximum(sigma, 1e-300) ** 2
+    gain = ((tilts @ white.metric) * tilts).sum(axis=2) / np.maximum(sigma, 1e-150) ** 2
     total = float(np.trace(white.metric))
     top = float(sigma.max())
     check_score_std(top)

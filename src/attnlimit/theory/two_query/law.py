@@ -154,7 +154,7 @@ class Plane:
     cosine: float
     sine: float
     limits: tuple[float, float]
-    axes: Array  # (2, d), orthonormal; the second is zero for parallel tilts
+    axes: Array  # (2, d), orthonormal; the second is zero in one dimension
     gram: Array  # (2, 2): <V axis, V axis'>
     total: float  # trace of V'V
 
@@ -307,13 +307,16 @@ def plane_of(keys: PlaneKeys, tilts: Array) -> Plane:
     """The plane of two tilts (2, d)."""
     sizes = (float(np.linalg.norm(tilts[0])), float(np.linalg.norm(tilts[1])))
     units = tilts / np.maximum(sizes, _NOTHING)[:, None]
-    first = units[0] if sizes[0] > 0 else units[1]
+    identity = np.eye(len(units[0]))
+    first = next((u for u, size in zip(units, sizes, strict=True) if size > 0), identity[0])
     cosine = float(np.clip(first @ units[1], -1, 1))
     rest = units[1] - cosine * first
     sine = float(np.linalg.norm(rest))
     if sine < _PARALLEL:
         cosine, sine = float(np.sign(cosine)), 0.0
-    axes = np.stack([first, rest / sine if sine > 0 else np.zeros_like(first)])
+        least = np.abs(first).argmin()
+        rest = (identity[least] - first[least] * first) * (len(first) > 1)  # any direction across
+    axes = np.stack([first, rest / max(float(np.linalg.norm(rest)), _NOTHING)])
     outputs = axes @ keys.values.T
     limits = (keys.limit_height(sizes[0]), keys.limit_height(sizes[1]))
     total = float((keys.values**2).sum())

@@ -140,8 +140,5 @@ def _population_mean_error(
 
 def stand_ins(tokens: Tokens) -> list[tuple[Array, Array]]:
     """Finite populations as (points, weights): the tokens, or two quasi-random sets of them."""
-    atoms = tokens.atoms()
-    if atoms is not None:
-        return [atoms]
-    uniform = np.full(_QUASI_KEYS, 1 / _QUASI_KEYS)
-    return [(tokens.points(_QUASI_KEYS, seed), uniform) for seed in (0, 1)]
+    seeds = (0, 1) if tokens.atoms() is None else (0,)
+    return [tokens.rule(_QUASI_KEYS, seed) for seed in seeds]
