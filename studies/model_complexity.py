@@ -15,11 +15,11 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
+from attnlimit.constants import KL_LIMIT
 from attnlimit.models.captured.encode import encode
 from attnlimit.models.loading.model import load_once
 from attnlimit.models.sampled.attention import sampled_attention, shape_of
 from attnlimit.picture import FigureSpec
-from attnlimit.planning.constants import KL_LIMIT
 from attnlimit.planning.target import third_order
 from attnlimit.reproduce.compare import groups, where, with_uncertainty
 from attnlimit.reproduce.documents import passage, weights

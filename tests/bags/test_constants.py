@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import least_squares
 
+from attnlimit import constants
 from attnlimit.bags import estimate, forecast, make_bags
 from attnlimit.bags.pilot import LAWS, poolings
 from attnlimit.sparse import SparseTask
@@ -51,7 +52,7 @@ def curves():
 @pytest.mark.slow
 def test_training_sets_scatter_as_the_constant_says(curves):
     few = [angles.var(ddof=1) for (_, _, n), angles in curves.items() if n == SIZES[0]]
-    assert 0.5 < np.sqrt(np.mean(few)) / forecast.TRAINING_NOISE < 1.5
+    assert 0.5 < np.sqrt(np.mean(few)) / constants.TRAINING_NOISE < 1.5
 
 
 @pytest.mark.slow
@@ -69,7 +70,7 @@ def test_curves_leave_the_law_no_faster_than_the_constant_says(curves):
         fitted = least_squares(off, np.log([3.0, 8.0]))
         predicted = law.angle(*np.exp(fitted.x), float(LAST))
         gaps.append((curves[kind, name, n].mean() - predicted) / np.log(LAST / SIZES[-1]))
-    assert 0.1 < np.sqrt(np.mean(np.square(gaps))) / forecast.SHAPE_NOISE < 1
+    assert 0.1 < np.sqrt(np.mean(np.square(gaps))) / constants.SHAPE_NOISE < 1
 
 
 @pytest.mark.parametrize(
@@ -87,8 +88,8 @@ def test_repeated_estimates_scatter_as_the_constants_say(task, bags, dim):
         result = estimate(make_bags(list(X), y))
         logs.append((np.log(result.task.strength / task.strength), np.log(result.dim / dim)))
     strength, spread = np.sqrt(np.mean(np.square(logs), axis=0))
-    assert 0.4 < strength * np.sqrt(bags) / forecast.ESTIMATE_SPREAD < 1.5
-    assert spread <= forecast.ESTIMATE_DIM_SPREAD
+    assert 0.4 < strength * np.sqrt(bags) / constants.ESTIMATE_SPREAD < 1.5
+    assert spread <= constants.ESTIMATE_DIM_SPREAD
 
 
 def test_before_a_pilot_the_constants_are_all_that_is_believed():
@@ -99,16 +100,16 @@ def test_before_a_pilot_the_constants_are_all_that_is_believed():
     weight = prior.weight[learned] / prior.weight[learned].sum()
     logs = np.log(prior.dim[learned])
     centre = weight @ logs
-    assert prior.weight[~learned].sum() == pytest.approx(forecast.NO_SIGNAL, abs=0.02)
-    assert np.exp(centre) == pytest.approx(forecast.USUAL_DIM * 40, rel=0.1)
+    assert prior.weight[~learned].sum() == pytest.approx(constants.NO_SIGNAL, abs=0.02)
+    assert np.exp(centre) == pytest.approx(constants.USUAL_DIM * 40, rel=0.1)
     # a normal law cut at two standard deviations
     assert np.sqrt(weight @ (logs - centre) ** 2) == pytest.approx(
-        0.88 * forecast.DIM_SPREAD, rel=0.05
+        0.88 * constants.DIM_SPREAD, rel=0.05
     )
-    shares = [weight[prior.floor[learned] == floor].sum() for floor in forecast.FLOORS]
+    shares = [weight[prior.floor[learned] == floor].sum() for floor in constants.FLOORS]
     assert sum(shares) == pytest.approx(1.0)
     assert min(shares) > 0.1
     estimated = forecast.Prior(5.0, 20.0, 0.05)
     believed = forecast.forecast([law], sizes, np.array([0.3]), prior=estimated, **nothing)
     near = (abs(np.log(believed.dim / 20)) < 0.35) & (abs(believed.strength - 5) < 1)
-    assert believed.weight[near].sum() == pytest.approx(forecast.ESTIMATE_PROBABILITY, abs=0.05)
+    assert believed.weight[near].sum() == pytest.approx(constants.ESTIMATE_PROBABILITY, abs=0.05)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from attnlimit.planning.constants import KL_LIMIT
+from attnlimit.constants import KL_LIMIT
 from attnlimit.planning.target import NextToken
 
 LOGITS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.double)

@@ -18,32 +18,18 @@ import numpy as np
 from scipy.stats import chi2, norm
 
 from attnlimit.checks import Array, one_of
+from attnlimit.constants import (
+    DIM_SPREAD,
+    ESTIMATE_DIM_SPREAD,
+    ESTIMATE_PROBABILITY,
+    FLOORS,
+    NO_SIGNAL,
+    SHAPE_NOISE,
+    TRAINING_NOISE,
+    USUAL_DIM,
+)
 from attnlimit.sparse.oracle import error_at_cut, oracle_error
 from attnlimit.sparse.task import SparseTask
-
-# Every fitted constant of the planner. The first two and the priors were set on cross-validated
-# learning curves of Gaussian, digit and benchmark bags, one cut each, seed 0; the last three on
-# repeated estimates from 100 Gaussian bags. Checked on data that were not used: bags with Laplace
-# and uniform noise and of several lengths (tests/bags/test_constants.py), and other cuts of the
-# benchmarks and bags of other kinds (docs/theory/sparse-bags.md, sections 2 and 5, with counts).
-TRAINING_NOISE = 0.03
-"""Standard deviation of arcsin sqrt(error) around the law, from one training set to another."""
-SHAPE_NOISE = 0.03
-"""Further deviation from the law for each e-fold of bags beyond the pilot."""
-USUAL_DIM = 0.5
-"""Prior median of the effective dimension, as a fraction of the number of features."""
-DIM_SPREAD = 1.5
-"""Prior standard deviation of the logarithm of the effective dimension."""
-NO_SIGNAL = 0.1
-"""Prior probability that there is nothing to learn."""
-FLOORS = (0.0, 0.1, 0.2, 0.4)
-"""Fractions of bags that are decided by chance; set after some cuts of the protein bags."""
-ESTIMATE_SPREAD = 0.6
-"""Standard deviation of the logarithm of an estimated strength, times sqrt(bags)."""
-ESTIMATE_DIM_SPREAD = 0.1
-"""Standard deviation of the logarithm of an estimated dimension."""
-ESTIMATE_PROBABILITY = 9 / 13
-"""Prior probability of the estimated task, where all checks of its assumptions hold."""
 
 STAGES = {"pooled": 1, "attention": 3}
 """Directions learned one after the other."""

@@ -20,7 +20,6 @@ from scipy.stats import norm
 from attnlimit.bags.data import Bags, check_bags
 from attnlimit.bags.estimation import BagEstimate, estimate
 from attnlimit.bags.forecast import (
-    ESTIMATE_SPREAD,
     Forecast,
     LearningLaw,
     Prior,
@@ -39,6 +38,7 @@ from attnlimit.bags.pilot import (
     sharing_groups,
 )
 from attnlimit.checks import Array, count, probability
+from attnlimit.constants import ESTIMATE_SPREAD
 from attnlimit.errors import BadInput, NotConverged
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result

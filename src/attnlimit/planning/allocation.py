@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.checks import Array
+from attnlimit.constants import NINE_OF_TEN, PRIOR_TEXTS, TEXT_SPREAD
 from attnlimit.planning.calibration import TextTerms
-from attnlimit.planning.constants import NINE_OF_TEN, PRIOR_TEXTS, TEXT_SPREAD
 from attnlimit.planning.search import smallest_n
 from attnlimit.samplers import Sampler, Threshold, TwoLevel
 from attnlimit.samplers.base import check_sampler

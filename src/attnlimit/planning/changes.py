@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
+from attnlimit.constants import MAX_NOISE
 from attnlimit.errors import BadInput
 from attnlimit.models.captured.dense import BLOCK_SCORES, attend_dense, call_products, grouped
 from attnlimit.models.captured.interface import Call, attention_as
@@ -28,7 +29,6 @@ from attnlimit.models.sampled.attention import (
 )
 from attnlimit.models.sampled.stats import AttentionStats, Widths, kept_by_group, moved_bytes
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
-from attnlimit.planning.constants import MAX_NOISE
 from attnlimit.planning.evicted import EvictedCache, once
 from attnlimit.planning.precision import LayerPrecision
 from attnlimit.planning.probes import ProbedLayer, QueryBlock

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.constants import MAX_ROUGH, MEASURED_DEVIATIONS, MEASURED_GAP
 from attnlimit.errors import BadInput
 from attnlimit.models.captured.encode import Encoded, encode, unwrap
 from attnlimit.models.sampled.outputs import run
@@ -25,7 +26,6 @@ from attnlimit.planning.changes import (
     check_model,
     expected_pass,
 )
-from attnlimit.planning.constants import MAX_ROUGH, MEASURED_DEVIATIONS, MEASURED_GAP
 from attnlimit.planning.evaluation import changed_runs
 from attnlimit.planning.probes import ProbedLayer, ProbeRun, probe
 from attnlimit.planning.target import NextToken, Output, Target, choose_target, third_order

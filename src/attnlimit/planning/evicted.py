@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnlimit.constants import EVICTION_FACTOR
 from attnlimit.errors import BadInput
 from attnlimit.models.captured.interface import Call
 from attnlimit.models.eviction.context import EvictionContext, Queries
@@ -20,7 +21,6 @@ from attnlimit.models.sampled.attention import (
 )
 from attnlimit.models.sampled.stats import AttentionStats
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
-from attnlimit.planning.constants import EVICTION_FACTOR
 from attnlimit.planning.probes import ProbedLayer
 from attnlimit.samplers.systematic import systematic_sample
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from attnlimit.checks import Array
+from attnlimit.constants import MAX_PARTICIPATION
 from attnlimit.errors import BadInput
 from attnlimit.models.captured.captured import CapturedHead
-from attnlimit.planning.constants import MAX_PARTICIPATION
 from attnlimit.planning.search import Tolerance, first_within, smallest_on_grid
 from attnlimit.result import Result
 from attnlimit.samplers import Iid, Keep, Sampler, SinksAndRecent, SinksAndWindow, TopK

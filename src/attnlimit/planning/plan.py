@@ -25,6 +25,7 @@ from pydantic import (
 )
 
 from attnlimit.checks import Array
+from attnlimit.constants import LENGTH_RATIO
 from attnlimit.errors import BadInput
 from attnlimit.files import Damaged, digest, read_json, write_atomically
 from attnlimit.models.captured.encode import unwrap
@@ -34,7 +35,6 @@ from attnlimit.picture import Panel, Series
 from attnlimit.planning.calibration import (
     architecture_of,
 )
-from attnlimit.planning.constants import LENGTH_RATIO
 from attnlimit.planning.cost import CacheUse, CostModel, Shape
 from attnlimit.planning.precision import Quantize, token_bytes
 from attnlimit.planning.target import Target, target_of

@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
-from attnlimit.errors import BadInput
-from attnlimit.models.loading.model import predicts_tokens
-from attnlimit.models.sampled.outputs import Outputs, cosine_loss, mean_kl
-from attnlimit.planning.constants import (
+from attnlimit.constants import (
     COSINE_LIMIT,
     FUNCTION_LIMIT,
     KL_LIMIT,
     KL_LIMIT_UNCERTAINTY,
     THIRD_ORDER,
 )
+from attnlimit.errors import BadInput
+from attnlimit.models.loading.model import predicts_tokens
+from attnlimit.models.sampled.outputs import Outputs, cosine_loss, mean_kl
 from attnlimit.registry import Registry
 
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)

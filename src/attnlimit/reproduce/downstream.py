@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.checks import Array
+from attnlimit.constants import COSINE_LIMIT
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.files import digest
 from attnlimit.models.loading.model import load_once
@@ -20,7 +21,6 @@ from attnlimit.models.sampled.attention import Samplers
 from attnlimit.models.sampled.outputs import embed
 from attnlimit.models.texts import read_corpus, split_tokens, wikipedia
 from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
-from attnlimit.planning.constants import COSINE_LIMIT
 from attnlimit.planning.error import output_errors
 from attnlimit.planning.target import third_order
 from attnlimit.reproduce.compare import OWN, groups, resampled_means, where, with_z
