@@ -25,6 +25,8 @@ from .captures import from_arrays as from_arrays
 from .captures import open_capture as open_capture
 from .curves import measure_capture as measure_capture
 from .curves import predict_capture as predict_capture
+from .eviction.cache import EvictingCache as EvictingCache
+from .eviction.cache import evicting_cache as evicting_cache
 from .eviction.context import EvictionContext as EvictionContext
 from .eviction.published import H2O as H2O
 from .eviction.published import AdaKV as AdaKV

@@ -21,6 +21,8 @@ PAGE_START = 1500.0
 """Keys that the first pages, the last ones and the sums of two levels cost."""
 PAGE_DRAWN = 22.0
 """Keys that are scored for each unit of c, with two levels."""
+PAGE_KEYS_READ = 192
+"""Keys of the pages that two levels always read."""
 CALL = 0.03
 """Milliseconds that a call of the kernels takes longer than one of dense attention, whatever is
 read: Python around them, on the machine of `CostModel`'s defaults."""
@@ -110,8 +112,11 @@ class CacheUse:
         groups = self.shape.key_heads
         if self.sampler is None:
             return np.asarray((groups * self.held * self.rows).sum(-1))
-        kept = self.keys * self.rows
-        return np.asarray((groups * self.held * self.selection + kept).sum(-1))
+        read = groups * self.held * self.selection + self.keys * self.rows
+        if isinstance(self.sampler, TwoLevel):  # keys of pages that are drawn
+            scored = np.minimum(self.held, PAGE_KEYS_READ + PAGE_DRAWN * self.sampler.c)
+            read = read + self.shape.heads * scored * self.shape.code_bytes
+        return np.asarray(read.sum(-1))
 
     @property
     def bytes_stored(self) -> Array:

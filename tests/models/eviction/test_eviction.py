@@ -19,6 +19,7 @@ from attnlimit.models import (  # noqa: E402
     StreamingLLM,
     Tova,
     evaluate,
+    evicting_cache,
     sampled_attention,
 )
 from attnlimit.models.eviction.rules import (  # noqa: E402
@@ -289,3 +290,39 @@ def test_rules_are_named_by_text(model):
     ]:
         with pytest.raises(BadInput, match=message):
             parse_rule(text)
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_an_evicting_cache_is_the_reference(model, rule):
+    _, inputs = prompts((30, 40))
+    reference = generate(model, inputs, rule, seed=3)
+    before = model.config._attn_implementation
+    cache = evicting_cache(model, rule, seed=3)
+    assert torch.equal(generate(model, inputs, past_key_values=cache), reference)
+    assert model.config._attn_implementation == before
+    plain = generate(model, inputs)
+    assert not torch.equal(plain, reference) or cache.nbytes > 0
+    full = evicting_cache(model, Evict(1.0))
+    assert torch.equal(generate(model, inputs, past_key_values=full), plain)
+    assert cache.nbytes < full.nbytes
+
+
+@pytest.mark.parametrize("rule", [Evict(0.5), SnapKV(0.5, 8), StreamingLLM(0.5)], ids=repr)
+def test_an_evicting_cache_of_gemma3(rule):
+    network, (_, inputs) = gemma3(), prompts((40,))
+    reference = generate(network, inputs, rule, seed=3)
+    cache = evicting_cache(network, rule, seed=3)
+    assert torch.equal(generate(network, inputs, past_key_values=cache), reference)
+
+
+def test_an_evicting_cache_goes_without_a_trace(model):
+    _, inputs = prompts((30,))
+    hooks = len(model.base_model._forward_hooks)
+    cache = evicting_cache(model, Evict(0.5))
+    with pytest.raises(RuntimeError), torch.no_grad():
+        model(torch.zeros(1, 3), past_key_values=cache)
+    generate(model, inputs, past_key_values=cache)
+    del cache
+    assert len(model.base_model._forward_hooks) == hooks
+    with pytest.raises(BadInput, match="eviction rule"):
+        evicting_cache(model, 0.5)

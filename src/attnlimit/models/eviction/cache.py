@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -11,10 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
+from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.interface import Call, Slots
+from attnlimit.models.captured.dense import attend_dense
+from attnlimit.models.captured.encode import unwrap
+from attnlimit.models.captured.interface import Call, Slots, attention_as
 from attnlimit.models.eviction.context import EvictionContext, Queries, Rotation, rotation_of
 from attnlimit.models.eviction.rules import EvictionRule, StandIns
 from attnlimit.models.loading.model import predicts_tokens
@@ -319,6 +323,75 @@ def _with_stand_ins(keys: KeptKeys, extra: StandIns, sinks: int) -> KeptKeys:
     places = keys.positions.new_full((len(extra.offset),), -1)
     both = zip(keys, (*extra, places), strict=True)
     return KeptKeys(*(torch.cat([old[:sinks], new, old[sinks:]]) for old, new in both))
+
+
+class EvictingCache(DynamicCache):
+    """Cache of one call of `generate` that drops keys by a rule; see `evicting_cache`."""
+
+    def __init__(self, network: Any, rule: EvictionRule, seed: int) -> None:
+        super().__init__(config=network.config)
+        self.evictor, self.seed, self.passes = CacheEvictor(network, rule), seed, 0
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of keys and values, and of what goes with them."""
+        layers: list[Any] = self.layers
+        every = [layer for layer in layers if layer.is_initialized]
+        return sum(
+            layer.bytes if isinstance(layer, CutLayer) else layer.keys.nbytes + layer.values.nbytes
+            for layer in every
+        )
+
+    def after_pass(self) -> None:
+        """Cut the layers, if it is time."""
+        self.evictor.after_pass(self, (self.seed, self.passes))
+        self.passes += 1
+
+
+def evicting_cache(model: Any, rule: EvictionRule, *, seed: int = 0) -> EvictingCache:
+    """Return a cache for transformers' `generate` that keeps only some keys of a text.
+
+    `model.generate(..., past_key_values=al.models.evicting_cache(model, al.Evict(0.5)))`. Layers
+    with a sliding window are bounded and keep all their keys. Passes with this cache run the
+    attention of this library, because kept keys have weights; others are left alone. A cache is
+    for one text, or one batch.
+
+    Parameters
+    ----------
+    model : LoadedModel or transformers model
+    rule : EvictionRule
+        Such as `Evict(0.5)`; `SnapKV`, `StreamingLLM` and `Tova` need no rotation of queries.
+    seed : int
+        Seed of the draws.
+    """
+    network, _ = unwrap(model)
+    if not isinstance(rule, EvictionRule):
+        raise BadInput(f"The rule must be an eviction rule, such as al.Evict(0.5), got {rule!r}.")
+    cache = EvictingCache(network, rule, checks.count(seed, "seed", smallest=0))
+    own, running = weakref.ref(cache), ExitStack()
+
+    def attention(call: Call) -> Tensor:
+        cut = own()
+        assert cut is not None
+        cut.evictor.observe(call)
+        return attend_dense(call)
+
+    def begin(module: Any, inputs: Any, options: dict[str, Any]) -> None:
+        if own() is not None and options.get("past_key_values") is own():
+            running.enter_context(attention_as(network, attention))
+
+    def end(module: Any, inputs: Any, options: dict[str, Any], output: Any) -> None:
+        given = options.get("past_key_values")
+        if isinstance(given, EvictingCache) and given is own():
+            running.close()
+            if output is not None:
+                given.after_pass()
+
+    base = network.base_model
+    before = base.register_forward_pre_hook(begin, with_kwargs=True)
+    after = base.register_forward_hook(end, with_kwargs=True, always_call=True)
+    weakref.finalize(cache, lambda: (before.remove(), after.remove()))
+    return cache
 
 
 @contextmanager
