@@ -1,9 +1,9 @@
 """
-Every head of a real BERT
-=========================
+Every head of MiniLM
+====================
 
-How fast does the mean output of each head converge? All 72 heads of MiniLM from one pass, and one
-of them measured.
+How fast does the mean output of each head converge? All 72 heads of this 6-layer BERT from one
+pass, and one of them measured.
 """
 
 import matplotlib.pyplot as plt

@@ -9,7 +9,7 @@ import torch
 import attnlimit as al
 from attnlimit.errors import BadInput
 from attnlimit.models.curves import replicate_errors
-from attnlimit.models.influence import RULES, delta_curves, head_influence, selection_error
+from attnlimit.models.influence import delta_curves, head_influence
 from attnlimit.samplers import Iid
 
 
@@ -71,14 +71,3 @@ def test_the_delta_method_is_right_where_it_says_so(cap):
     np.testing.assert_allclose(
         fewer.value, al.predict(cap, "mean", [64], **how).value * (128 - 64) / 127
     )
-
-
-def test_keeping_all_tokens_costs_nothing_and_weighting_helps(cap):
-    table = selection_error(cap, 5, [32, len(cap)]).set_index(["n", "rule"])
-    for rule in RULES:
-        assert table.output_error[len(cap), rule] < 1e-5
-    few = table.output_error[32]
-    assert few["influence, weighted"] < few["random"]
-    assert few["influence, weighted"] < few["influence"]
-    with pytest.raises(BadInput, match="too many"):
-        selection_error(cap, 0, [1000])

@@ -86,7 +86,9 @@ def plan(
     bags: BagsFile,
     budget: Annotated[
         str | None,
-        typer.Option(help="Numbers of labelled bags, such as 100,200; 1 to 8 pilots by default."),
+        typer.Option(
+            help="Numbers of labelled bags, such as 100,200.", show_default="1, 2, 4 and 8 pilots"
+        ),
     ] = None,
     error: Annotated[float | None, typer.Option(help="Maximum error on new bags.")] = None,
     max_dim: Annotated[int | None, whole("Maximum number of principal components.")] = None,

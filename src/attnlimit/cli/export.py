@@ -15,12 +15,14 @@ def export(
     file: Annotated[Path, typer.Argument(help="Plan file written by attnlimit plan.")],
     to: Annotated[str, typer.Option(help="Format: kvpress, duo, scores, layers or hub.")],
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write; FILE-FORMAT by default.")
+        Path | None, typer.Option(help="Folder to write.", show_default="FILE-FORMAT")
     ] = None,
     sinks: Annotated[int, typer.Option(help="Number of first tokens that are always kept.")] = 4,
     recent: Annotated[int, typer.Option(help="Number of last tokens that are always kept.")] = 64,
     page_size: Annotated[int, typer.Option(help="Tokens in a page of a paged cache.")] = 16,
-    force: Annotated[bool, typer.Option(help="Write to a folder that is not empty.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write to a folder that is not empty.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Write a plan in the format of another tool, and print what that tool cannot keep.

@@ -33,9 +33,9 @@ PANEL: dict[str, Any] = {"rich_help_panel": "Advanced"}
 SECONDS_BETWEEN_LINES = 10.0
 
 
-def advanced(help: str, *names: str) -> Any:
+def advanced(help: str, *names: str, show_default: bool | str = True) -> Any:
     """Return an option of the panel "Advanced"."""
-    return Option(*names, help=help, **PANEL)
+    return Option(*names, help=help, show_default=show_default, **PANEL)
 
 
 def whole(help: str, *names: str, smallest: int = 1, **more: Any) -> Any:
@@ -56,7 +56,9 @@ Device = Annotated[
 ]
 Dtype = Annotated[
     str | None,
-    advanced("Precision: float32, bfloat16, float16 or float64; that of the weights by default."),
+    advanced(
+        "Precision: float32, bfloat16, float16 or float64.", show_default="that of the weights"
+    ),
 ]
 
 
@@ -66,7 +68,7 @@ Pickled = Annotated[
     advanced("Pickled file of a model folder that may be read, such as pytorch_model.bin."),
 ]
 Texts = Annotated[
-    list[str] | None, Option(help=f"{TEXT[:-1]}; {ARTICLE} by default; may be repeated.")
+    list[str] | None, Option(help=f"{TEXT[:-1]}; may be repeated.", show_default=ARTICLE)
 ]
 PassageTokens = Annotated[int, whole("Tokens of a passage.", smallest=8)]
 Seed = Annotated[int, whole("Seed of all random numbers.", smallest=0)]

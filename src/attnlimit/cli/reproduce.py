@@ -70,7 +70,7 @@ def reproduce(
     seed: Seed = 0,
     out: Annotated[Path, Option(help="Folder of run folders.")] = Path("runs"),
     workers: Annotated[
-        int | None, whole("Number of processes; one for each core by default.")
+        int | None, whole("Number of processes.", show_default="one for each core")
     ] = None,
     cluster: Annotated[
         str | None, Option(help="Address of a Dask scheduler, tcp://HOST:PORT or tls://HOST:PORT.")

@@ -17,7 +17,9 @@ Root = Annotated[Path, typer.Option("--out", help="Folder of run folders.")]
 Name = Annotated[str, typer.Argument(help="A run folder, or the beginning of its name.")]
 Page = Annotated[
     Path | None,
-    typer.Option("--page", help="File to write; report.html in the run by default.", callback=html),
+    typer.Option(
+        "--page", help="File to write.", callback=html, show_default="report.html in the run"
+    ),
 ]
 ComparisonPage = Annotated[Path, typer.Option("--page", help="File to write.", callback=html)]
 

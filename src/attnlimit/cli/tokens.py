@@ -14,7 +14,6 @@ from attnlimit.cli.options import (
     Device,
     Dtype,
     Model,
-    Seed,
     html,
     print_json,
     print_table,
@@ -31,9 +30,9 @@ def tokens(
     text: Annotated[str, Argument(help=TEXT)] = ARTICLE,
     model: Model = "minilm",
     layer: Annotated[
-        int | None, Option(help="Layer, -1 for the model's last; the last captured by default.")
+        int | None, Option(help="Layer, -1 for the model's last.", show_default="last captured")
     ] = None,
-    head: Annotated[int | None, Option(help="Head; the whole layer by default.")] = None,
+    head: Annotated[int | None, Option(help="Head.", show_default="the whole layer")] = None,
     folder: Annotated[
         str | None, Option("--capture", help="Capture folder, in place of model and text.")
     ] = None,
@@ -41,19 +40,17 @@ def tokens(
     document: Annotated[int, Option(help="Number of the document in a folder or corpus.")] = 0,
     device: Device = "auto",
     dtype: Dtype = None,
-    seed: Seed = 0,
     out: Annotated[Path, Option(help="HTML file to write.", callback=html)] = Path("tokens.html"),
     json: AsJson = False,
 ) -> None:
-    """Shade a text by the influence of each token, and measure the error of keeping few tokens."""
+    """Shade a text by the influence of each token on a head or a layer."""
     import pandas as pd
 
     from attnlimit.models.captures import capture, open_capture
-    from attnlimit.models.influence import selection_error
     from attnlimit.models.loading.model import load
     from attnlimit.models.texts import read_corpus
     from attnlimit.report.page import write_page
-    from attnlimit.report.token_page import by_rule, token_page
+    from attnlimit.report.token_page import token_page
 
     if folder is not None:
         captured = open_capture(folder)
@@ -67,13 +64,10 @@ def tokens(
         title, name, notes = chosen.title, loaded.name, loaded.notes
     number = captured.check_layer(max(captured.layers) if layer is None else layer)
     influence = captured.influence(number, head)
-    sizes = [n for n in (16, 64, 256) if n < len(captured)] or [max(1, len(captured) // 2)]
-    kept = selection_error(captured, number, sizes, head=head, seed=seed)
     where = f"layer {number}" + (f", head {captured.check_head(head)}" if head is not None else "")
     page = token_page(
         captured.tokens,
         influence,
-        kept,
         title=f"{title}: influence of each token in {where} of {name}",
         source=source,
         notes=notes,
@@ -92,11 +86,9 @@ def tokens(
         }
     )
     if json:
-        print_json({"page": out, "where": where, "tokens": len(captured), "top": top, "kept": kept})
+        print_json({"page": out, "where": where, "tokens": len(captured), "top": top})
         return
     print_table(top, f"Most influential of {len(captured)} tokens, {where}")
-    heading = "Relative error of the outputs when all queries see only n tokens"
-    print_table(by_rule(kept).reset_index(names="kept by"), heading)
     say(f"page  {out}")
 
 

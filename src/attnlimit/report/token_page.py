@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 
 from attnlimit.checks import Array
-from attnlimit.report.page import document, escape, scrolled
+from attnlimit.report.page import document, escape
 
 RED = (213, 94, 0)
 
@@ -16,13 +15,12 @@ RED = (213, 94, 0)
 def token_page(
     tokens: Sequence[str],
     influence: Array,
-    kept: pd.DataFrame,
     *,
     title: str,
     source: str,
     notes: Sequence[str] = (),
 ) -> str:
-    """Return a page with the text shaded by influence and the table of what keeping tokens costs.
+    """Return a page with the text shaded by influence.
 
     Shading is by rank, so that a few extreme tokens do not leave the rest white.
     """
@@ -43,12 +41,7 @@ def token_page(
         f"""<header><h1>{escape(title)}</h1></header><main>
 <p class="key">least influential <span class="ramp" style="background:linear-gradient(to right,
 {ramp})"></span> most influential (point at a token for its number)</p>
-<p class="passage" style="max-width:none;max-height:none">{"".join(spans)}</p>
-<h2>What keeping only n tokens costs</h2>
-<p>Relative root mean square error of the outputs when every query sees only the same n tokens and
-itself, measured. The weighted rules keep each token with a probability in proportion to its score
-and divide its weight by that probability; the best rule for each n is bold.</p>
-{scrolled(_table(by_rule(kept)), "What keeping tokens costs")}</main>
+<p class="passage" style="max-width:none;max-height:none">{"".join(spans)}</p></main>
 <footer>Influence is |psi|, the first-order effect of a token on the mean output (attention it
 receives is one part of it). {escape(source)}.{remarks}</footer>""",
     )
@@ -68,21 +61,3 @@ def _word(token: str) -> tuple[str, bool]:
     if token in {"\u010a", "\n"}:
         return "\u21b5", True
     return token, len(token) == 1 and not token.isalnum()
-
-
-def by_rule(kept: pd.DataFrame) -> pd.DataFrame:
-    """Error of each rule, a row, at each n, a column."""
-    wide = kept.pivot(index="rule", columns="n", values="output_error")
-    return wide.loc[kept["rule"].unique()].rename(columns="n = {}".format)
-
-
-def _table(wide: pd.DataFrame) -> str:
-    head = "".join(f"<th>{n}</th>" for n in wide.columns)
-    rows = []
-    for rule, values in wide.iterrows():
-        cells = "".join(
-            f"<td>{f'<strong>{value:.3f}</strong>' if value == best else f'{value:.3f}'}"
-            for value, best in zip(values, wide.min(), strict=True)
-        )
-        rows.append(f"<tr><td>{escape(rule)}{cells}</tr>")
-    return f"<table><tr><th>kept by</th>{head}</tr>{''.join(rows)}</table>"
