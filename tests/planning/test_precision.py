@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.planning.precision import FORMATS
+from attnlimit.planning.precision import FORMATS, Format
 
 IDS = torch.randint(0, 99, (200,), generator=torch.Generator().manual_seed(2)).tolist()
 
@@ -108,3 +108,21 @@ def test_formats_are_parsed():
     assert al.Quantize.parse("q8_0/q4_0") == al.Quantize("q8_0", "q4_0")
     assert al.Quantize.parse("8/4") == al.Quantize(8, 4)
     assert al.Quantize.parse("q4_0") == al.Quantize("q4_0", "q4_0")
+
+
+@pytest.mark.parametrize("kind", [name for name, f in FORMATS.items() if f.kind != "fp8"])
+def test_rounding_misses_by_half_a_step_at_most(kind):
+    form = FORMATS[kind]
+    x = torch.randn(40, 64, generator=torch.Generator().manual_seed(0)) + 0.3
+    rounded, step = form.rounded(x, torch.round)
+    most = 1.01 if form.kind == "llama" else 0.51  # the largest number's opposite has no code
+    assert ((rounded - x).abs() <= most * step).all()
+
+
+@pytest.mark.parametrize("kind", ["symmetric", "affine", "codes"])
+def test_more_bits_have_smaller_steps(kind):
+    x = torch.randn(40, 64, generator=torch.Generator().manual_seed(0)) + 0.3
+    for bits in (3, 4, 6, 8):
+        rounded, step = Format("any", bits, 32, kind).rounded(x, torch.round)
+        assert ((rounded - x).abs() <= 0.51 * step).all()
+        assert 0.4 < float(step.max() * 2**bits / (2 * x.abs().max())) < 1.4

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from attnlimit.constants import KL_LIMIT
-from attnlimit.planning.target import NextToken
+from attnlimit.planning.target import NextToken, target_of
 
 LOGITS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.double)
 PROBES = 4000
@@ -51,3 +52,9 @@ def test_a_model_that_is_sure_is_trusted_less_far():
     flat = torch.log_softmax(0 * LOGITS, -1)
     assert NextToken().limit(flat) == KL_LIMIT
     assert NextToken().limit(sure) < 0.2 * NextToken().limit(read) < 0.2 * KL_LIMIT * 1.001
+
+
+def test_perplexity_grows_by_the_exponential_of_the_kl():
+    target = target_of("perplexity", 1.05)
+    assert target.distance == pytest.approx(np.log(1.05))
+    assert target.to_value(target.distance) == pytest.approx(1.05)

@@ -5,7 +5,7 @@ import torch
 
 import attnlimit as al
 from attnlimit.samplers import Products
-from attnlimit.samplers.proxies import Bits, Pages, Rank, parse_proxy
+from attnlimit.samplers.proxies import Bits, Index, Pages, Rank, parse_proxy
 from attnlimit.samplers.spec import parse_sampler, sampler_spec
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -81,3 +81,12 @@ def test_what_is_no_proxy_is_refused_in_one_sentence():
     ]:
         with pytest.raises(al.BadInput, match=message):
             make()
+
+
+def test_codes_of_four_bits_miss_by_half_a_step_at_most():
+    centred = KEY - KEY.mean(-2, keepdim=True)
+    step = centred.abs().amax(-1) / (127.5 / 16)
+    gap = (Index().products(QUERY, KEY) - TRUE).abs()
+    assert (gap <= QUERY.abs().sum(-1)[..., None] * step[:, None] * 0.501).all()
+    assert gap.mean() < 0.1 * TRUE.std()
+    assert Index().bytes(40, 2) == 24

@@ -68,3 +68,8 @@ def test_few_pages_are_read_with_one_level():
     two = al.TwoLevel(20.0).bind(given).inclusion_probabilities(scores, places)
     result = al.Threshold(20.0, proxy="index").bind(given).inclusion_probabilities(scores, places)
     torch.testing.assert_close(two, result)
+
+
+def test_two_levels_select_by_summaries_and_far_keys():
+    """For each page of 64: mean and variance in two bytes, a mass, and two keys in 4 bits."""
+    assert al.TwoLevel(8.0).selection_bytes(32, 2) == (4 * 32 + 4 + 2 * (16 + 4)) / 64

@@ -152,3 +152,10 @@ def test_a_bent_theory_curve_is_no_straight_line():
 def test_only_curves_have_rates(wrong):
     with pytest.raises(al.BadInput, match="Curve"):
         al.fit_rate(wrong)
+
+
+def test_the_interval_of_a_theory_curve_has_its_standard_error():
+    curve = al.predict(al.Head([[1.5]]), al.Gaussian(dim=1), "pointwise", [10, 100, 1000, 10**4])
+    fit = al.fit_rate(curve)
+    assert np.std(fit.bootstrap) == pytest.approx(fit.stderr, rel=0.05)
+    assert fit.freedom == 2

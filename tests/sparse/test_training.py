@@ -1,6 +1,9 @@
+import inspect
+
 import numpy as np
 import pytest
 
+import attnlimit as al
 from attnlimit.errors import BadInput
 from attnlimit.intervals import interval
 from attnlimit.sparse import (
@@ -152,3 +155,11 @@ def test_intervals_of_cosines_hold_the_truth():
     assert abs(share - level) < 4 * np.sqrt(level * (1 - level) / seeds)
     assert (skew < 0).all()
     assert (high < 1).all()
+
+
+@pytest.mark.parametrize("name", ["simulate_alignment", "simulate_protocol"])
+def test_steps_have_the_same_defaults_in_theory_and_simulation(name):
+    measured = inspect.signature(getattr(al.sparse, name)).parameters
+    predicted = inspect.signature(al.sparse.query_alignment).parameters
+    for step in ("loss", "lr_w", "lr_b", "lr_q", "beta"):
+        assert measured[step].default == predicted[step].default

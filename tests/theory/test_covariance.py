@@ -1,5 +1,7 @@
 """The covariance's first-order law: its constant, its next order, and where it is refused."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -73,3 +75,15 @@ def test_a_multiple_of_the_identity_on_the_sphere_is_predicted_or_refused(size):
 def test_outputs_without_spread_have_no_error():
     curve = al.predict(al.Head(np.zeros((2, 2))), al.Gaussian(dim=2), "covariance", [10, 20])
     assert (curve.value == 0).all()
+
+
+@pytest.mark.parametrize("tokens", [al.Gaussian(dim=2), al.Sphere(3)], ids=repr)
+def test_the_n_that_a_refusal_names_is_the_first_that_is_known(tokens):
+    head = al.Head(0.5 * np.eye(tokens.dim) * tokens.dim**0.5)
+    with pytest.raises(al.BadInput, match="from n") as caught:
+        al.predict(head, tokens, "covariance", [5])
+    first = int(re.search(r"n = (\d+)", str(caught.value))[1])
+    curve = al.predict(head, tokens, "covariance", [first])
+    assert 0.15 < curve.numerical_error[0] / curve.value[0] <= 0.3
+    with pytest.raises(al.BadInput, match="from n"):
+        al.predict(head, tokens, "covariance", [2 * first // 3])

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.theory.one_query.first_order import threshold_sums, weight_law
+from attnlimit.theory.one_query.first_order import squared_distances, threshold_sums, weight_law
 from attnlimit.theory.one_query.sampler import sampler_law
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -98,3 +98,10 @@ def test_a_way_of_drawing_without_a_law_is_refused():
 
     with pytest.raises(al.BadInput, match="measure it with evaluate"):
         weight_law(Odd(), SCORES, WEIGHTS, QUERIES)
+
+
+def test_squared_distances_of_several_heads():
+    generator = torch.Generator().manual_seed(0)
+    values, outputs = (torch.randn(2, size, 3, generator=generator) for size in (7, 4))
+    expected = torch.cdist(outputs, values).square()
+    torch.testing.assert_close(squared_distances(values, outputs), expected)

@@ -190,3 +190,10 @@ def test_laplace_is_refused_with_the_reason():
 def test_bad_input(radius, n, delta):
     with pytest.raises(al.BadInput):
         al.uniform_bound(al.Head(np.eye(2)), al.Sphere(2), radius, n, delta)
+
+
+def test_the_ball_and_the_scores_scale_together():
+    head, tokens = al.Head([[0.5, 0.2], [0.0, 0.4]]), al.Gaussian(dim=2)
+    wide = al.uniform_bound(head, tokens, 2.0, [1000]).bound
+    narrow = al.uniform_bound(head.scaled(2.0), tokens, 1.0, [1000]).bound
+    np.testing.assert_allclose(wide, narrow, rtol=1e-9)

@@ -145,28 +145,6 @@ class OutputMoments:
         found += p * (matrices * (values @ values.T)).sum(axis=(1, 2))
         return found + (matrices @ o) @ o
 
-    def average(self, tilts: Array) -> Array:
-        """The average of `each`, without holding them all."""
-        f, p = self.coefficients(tilts)
-        return self._average(tilts, f, p, p - 1) + np.outer(self.offset, self.offset)
-
-    def average_shift(self, tilts: Array) -> Array:
-        """The average less that of the limit's outer product (b - o)(b - o)'."""
-        f, p = self.coefficients(tilts)
-        return self._average(tilts, f - 1, p, p)
-
-    def shift_error(self, tilts: Array) -> float:
-        """Relative standard error of `average_shift`, by what queries add along their tilts."""
-        along = (self.coefficients(tilts)[0] - 1) * (tilts**2).sum(axis=1)
-        size = max(float(np.abs(along).mean()), 1e-300)
-        return float(along.std()) / size / float(np.sqrt(len(tilts)))
-
-    def _average(self, tilts: Array, along: Array, across: Array, mixed: Array) -> Array:
-        """Average of along bb' + across I + mixed (bo' + ob')."""
-        cross = np.outer(mixed @ tilts / len(tilts), self.offset)
-        moment = (along * tilts.T) @ tilts / len(tilts) + across.mean() * np.eye(tilts.shape[1])
-        return moment + cross + cross.T
-
 
 _STRATA_REACH = 7.0
 
