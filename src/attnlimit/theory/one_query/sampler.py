@@ -39,7 +39,7 @@ def sampler_law(
     if size is None:
         raise BadInput(
             f"{sampler.name} draws {sampler.draws} without a size and has no exact law. "
-            "Measure it, or give it `size`, the keys it draws."
+            "Measure it, or give it a size: the number of keys that it draws."
         )
     if sampler.draws == "without replacement":
         return subset_law(rows, points, size)
