@@ -35,6 +35,7 @@ def output_plan(samplers, keys, kv_heads=2, **other):
         "trusted": True, "heads": tuple(map(tuple, samplers)), "architecture": shape,
         "contributions": np.zeros_like(keys), "keys": keys, "cost": "read", "price": 1.0,
         "dense_price": 2.0, "sensitivity": None, "kv_keys": None,
+        "quantize": (al.Quantize("row8", "row4"),) * len(keys),
     }  # fmt: skip
     return Plan(**known | other)
 
@@ -199,3 +200,30 @@ def test_files_that_a_tool_cannot_read_are_refused(plan, to, tmp_path):
         (folder / name).write_bytes(content)
         with pytest.raises(al.BadInput):
             check_export(folder, to)
+
+
+def test_bits_are_exported_as_the_nearest_single_type(plan, tmp_path):
+    made = export_plan(plan, "llama.cpp")
+    types = check_export(made.write(tmp_path / "llama"), "llama.cpp")
+    assert types == {"cache_type_k": "q8_0", "cache_type_v": "q4_0"}
+    assert "--cache-type-k q8_0" in made.use
+    mixed = (al.Quantize("row8", "row4"), None)
+    other = export_plan(plan.model_copy(update={"quantize": mixed}), "llama.cpp")
+    assert other.numbers["cache_type_v"] == "q8_0"  # 10 bits on average
+    assert "single layers" in other.lost
+    config = check_export(export_plan(plan, "transformers").write(tmp_path / "t"), "transformers")
+    assert config["cache_config"]["nbits"] in (4, 8)
+    for to in ("llama.cpp", "transformers"):
+        with pytest.raises(al.BadInput, match="rounds nothing"):
+            export_plan(plan.model_copy(update={"quantize": None}), to)
+
+
+def test_the_threshold_of_modelopt_skips_no_key_that_is_read_for_sure(plan, tmp_path):
+    made = export_plan(plan, "modelopt")
+    content = check_export(made.write(tmp_path / "out"), "modelopt")
+    group = content["config_groups"]["group_0"]
+    phase = group["threshold_scale_factor"]["decode"]
+    assert phase["a"] * np.exp(phase["b"] * 0.5) / 200 == pytest.approx(1 / 64)
+    dense = plan.model_copy(update={"heads": ((None,) * 4,) * 2})
+    with pytest.raises(al.BadInput, match="without one"):
+        export_plan(dense, "modelopt")

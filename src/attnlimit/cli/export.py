@@ -13,7 +13,12 @@ from attnlimit.cli.options import AsJson, print_json, print_table, printable, sa
 
 def export(
     file: Annotated[Path, typer.Argument(help="Plan file written by attnlimit plan.")],
-    to: Annotated[str, typer.Option(help="Format: kvpress, duo, scores, layers or hub.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="Format: kvpress, duo, scores, layers, hub, llama.cpp, transformers or modelopt."
+        ),
+    ],
     out: Annotated[
         Path | None, typer.Option(help="Folder to write.", show_default="FILE-FORMAT")
     ] = None,
@@ -29,6 +34,7 @@ def export(
 
     kvpress: budget curves of LUKVPress. duo: a folder of DuoAttention. scores: retrieval-head
     scores. layers: budgets of each layer in whole pages. hub: sparse-attention-hub's sampler.
+    llama.cpp: cache types. transformers: a quantised cache. modelopt: sparse_attention_config.
     """
     from attnlimit.planning.export import check_export, export_plan
 

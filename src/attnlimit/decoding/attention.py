@@ -80,7 +80,8 @@ def fast_decoding(
         (layer, head). Heads without one read all keys.
     kl : float, optional
         Keep the mean KL divergence of decoded tokens from the dense model, in nats, at this
-        target: some tokens are read densely as well, and thresholds follow what they show.
+        target: some tokens are read densely as well, and thresholds follow what they show. What a
+        plan's bits and evictions lose cannot be seen from the cache; it counts as predicted.
     seed : int
     limit : float, optional
         Largest estimated loss of a token in nats, with a plan that was made for KL. A layer that
@@ -106,9 +107,16 @@ def fast_decoding(
     """
     network, _ = unwrap(model)
     _check_network(network)
-    target = None if kl is None else checks.positive(kl, "kl")
+    stored = _loss_of_cache(plan) if store is None and evict is None else 0.0
+    target = None if kl is None else checks.positive(kl, "kl") - stored
+    if target is not None and target <= 0:
+        raise BadInput(
+            f"The plan's bits and evictions lose {stored:.3g} nats, and the target is {kl:.3g}: "
+            "give a larger kl, or a plan for this one."
+        )
     every = None if check_every is None else checks.count(check_every, "check_every")
     control = Controller(target, every)
+    control.losses.stored = stored
     rule = getattr(plan, "evict", None) if evict is None else evict
     session = _Session(
         network, model, plan, control, _precisions(network, plan, store), rule, seed, limit,
@@ -497,6 +505,12 @@ def threshold_of(sampler: Sampler | None) -> float:
         f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
         "or sampled_attention for other samplers."
     )
+
+
+def _loss_of_cache(plan: Any) -> float:
+    """Predicted loss of a plan's cache, whatever is read of it."""
+    losses = getattr(plan, "losses", {})
+    return float(sum(loss for name, loss in losses.items() if name != "keys read"))
 
 
 def _precisions(

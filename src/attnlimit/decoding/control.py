@@ -35,6 +35,7 @@ class Losses:
     uncertain: list[float] = field(default_factory=list)  # of checked tokens
     total: float = 0.0  # uncertainty of all tokens
     tokens: int = 0
+    stored: float = 0.0  # predicted loss of the cache's bits and evictions, which checks do not see
 
     def add_token(self, uncertainty: Tensor) -> None:
         """Count the tokens of a batch."""

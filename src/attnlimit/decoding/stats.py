@@ -128,10 +128,11 @@ class DecodingStats(Result):
         """Loss of a decoded token in nats, mean over sampled tokens.
 
         Measured where a target was given to `fast_decoding`; otherwise estimated from the keys
-        that were kept and the plan's sensitivities, which belong to the plan's own texts.
+        that were kept and the plan's sensitivities, which belong to the plan's own texts. The
+        predicted loss of a plan's bits and evictions is added.
         """
         if self.losses.kl:
-            return self.losses.mean()
+            return self.losses.stored + self.losses.mean()
         if self.sensitivity is None:
             raise BadInput(
                 "The effect of head errors on the output comes with a plan; use one that "
@@ -140,7 +141,8 @@ class DecodingStats(Result):
         if not self.totals:
             return 0.0
         rows = self.sensitivity[sorted(self.totals)]
-        return float((rows * self.by_head(2)).sum()) / max(1, self.sampled_tokens)
+        read = float((rows * self.by_head(2)).sum()) / max(1, self.sampled_tokens)
+        return self.losses.stored + read
 
     @property
     def kl_stderr(self) -> float:
