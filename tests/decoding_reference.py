@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 LOG2E = 1 / math.log(2)
-PAGE, OUTLIERS, NEAR = 64, 2, 2
+PAGE, OUTLIERS, NEAR, ROUGH = 64, 2, 2, 2.0
 
 
 def mixed(u):
@@ -93,10 +93,10 @@ def one_level(
     return kept, outputs(scaled, held, values, kept, chance, added, cap, sink)
 
 
-def pages_of(keys, mean, rotation):
-    """Far keys, means and variances of the full pages."""
+def pages_of(keys, mean, axes):
+    """Far keys, means and variances of the full pages, and which of them are always read."""
     full = len(keys) // PAGE
-    turned = ((keys[: full * PAGE].float() - mean.float()) @ rotation.float()).double()
+    turned = ((keys[: full * PAGE].float() - mean.float()) @ axes.float()).double()
     turned = turned.unflatten(0, (full, PAGE))
     near = torch.ones(full, PAGE, dtype=torch.bool)
     order = []
@@ -105,20 +105,26 @@ def pages_of(keys, mean, rotation):
         m = (turned * weight).sum(1, keepdim=True) / (PAGE - number)
         v = ((turned - m) ** 2 * weight).sum(1, keepdim=True) / (PAGE - number)
         if number < OUTLIERS:
-            far = ((turned - m) ** 2 / (v + 1e-6)).sum(-1) * near
+            far = ((turned - m) ** 2).sum(-1) * near
             near[torch.arange(full), far.argmax(1)] = False
             order.append(far.argmax(1))
-    return torch.stack(order, 1), m[:, 0].bfloat16().double(), v[:, 0].bfloat16().double()
+    rough = (((turned - m) ** 2).sum(-1) * near).amax(1) > ROUGH * turned.shape[-1]
+    m, v = (x[:, 0].bfloat16().double() for x in (m, v))
+    return torch.stack(order, 1), m, v, rough
+
+
+def padded(flags, size):
+    return torch.cat([flags, torch.zeros(size - len(flags), dtype=torch.bool)])
 
 
 def two_levels(
-    query, keys, values, mean, rotation, c, floor, page_floor, stream, *, cap=0.0, sink=-1e30
+    query, keys, values, mean, axes, rotation, c, floor, page_floor, stream, *, cap=0.0, sink=-1e30
 ):
     """Kept keys and output of one query, pages drawn first."""
     n, scaled = len(keys), query.double()
     blocks = -(-n // PAGE)
     pages = blocks - NEAR
-    far, centre, spread = pages_of(keys, mean, rotation)
+    far, centre, spread, rough = pages_of(keys, mean, axes)
     exact = capped(index_scores(scaled, keys, mean), cap)
     base = scaled @ mean.double()
     turned = scaled @ rotation.double()
@@ -133,13 +139,15 @@ def two_levels(
         )
     )
     mass = capped(mass, cap)
+    rough[0] = False
     mass[0] = -1e30
+    mass[rough[:pages]] = -1e30
     is_far = torch.zeros(blocks * PAGE, dtype=torch.bool)
     for page in range(1, pages):
         is_far[page * PAGE + far[page]] = True
     is_far = is_far[:n]
     near = torch.arange(n) // PAGE
-    near = (near == 0) | (near >= pages)
+    near = ((near == 0) | (near >= pages) | padded(rough[:pages], blocks)[near]) & ~is_far
     top = max(float(exact[near | is_far].max()), float(mass.max()))
     weights = rough_power(exact - top)
     masses = rough_power(mass - top)
@@ -148,11 +156,14 @@ def two_levels(
     page_chance = (c * masses / total).clamp_min(page_floor)
     came = uniform(np.arange(pages), int(mixed(stream + 1))) < page_chance
     came[0] = False
+    came[rough[:pages]] = False
     page_chance = page_chance.clamp_max(1.0)
     share = torch.ones(n, dtype=torch.double)
     read = near.clone()
     for page in range(1, pages):
         own = torch.arange(page * PAGE, page * PAGE + PAGE)
+        if rough[page]:
+            continue
         share[own] = torch.where(is_far[own], 1.0, page_chance[page])
         read[own] = came[page] & ~is_far[own]
     total = (weights[is_far]).sum() + sinks + (weights[read] / share[read]).sum()

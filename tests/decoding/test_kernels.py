@@ -59,7 +59,7 @@ class Layer:
             pages = self.index.summarise(centred_keys(self.key_array, self.first, self.index.mean))
             masses = np.zeros((tasks, pages.lift.shape[1]), np.float32)
             decode_by_pages(
-                *common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.lanes,
+                *common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.rough, pages.lanes,
                 pages.far_codes, pages.far_scales, c, np.float32(FLOOR), np.float32(1),
                 np.float32(PAGE_FLOOR), *tail, masses, scratch, chosen, out, stats,
             )  # fmt: skip
@@ -75,9 +75,10 @@ class Layer:
             return reference.one_level(
                 *given, c, FLOOR, stream, cap=cap, sink=float(sink), added=extra
             )
-        rotation = torch.from_numpy(self.index.pages.rotation[row])
+        pages = self.index.pages
+        turned = torch.from_numpy(pages.axes[row]), torch.from_numpy(pages.rotation[row])
         return reference.two_levels(
-            *given, rotation, c, FLOOR, PAGE_FLOOR, stream, cap=cap, sink=float(sink)
+            *given, *turned, c, FLOOR, PAGE_FLOOR, stream, cap=cap, sink=float(sink)
         )
 
 
@@ -91,7 +92,7 @@ def compare(layer, levels, c, **options):
         torch.testing.assert_close(out[task], wanted, rtol=1e-5, atol=1e-5)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     n=st.integers(1, 700), d=st.sampled_from([32, 64, 72, 128, 256]), groups=st.integers(1, 3),
     shared=st.integers(1, 4), batch=st.integers(1, 2), c=st.floats(2, 300),
@@ -202,7 +203,8 @@ def test_keys_are_appended_one_by_one():
     parts.index.append(parts.key_array, parts.first, np.full(2, 300))
     whole.index.summarise(centred(whole))
     parts.index.summarise(centred(parts))
-    parts.index.pages.rotation = whole.index.pages.rotation
+    for name in ("axes", "rotation"):
+        setattr(parts.index.pages, name, getattr(whole.index.pages, name))
     parts.index.pages.done[:] = 0
     for n in range(301, 701):
         parts.index.append(parts.key_array, np.full(2, n - 1), np.full(2, n))

@@ -438,7 +438,7 @@ class _Session:
         else:
             pages = layer.pages()
             decode_by_pages(
-                *common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.lanes,
+                *common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.rough, pages.lanes,
                 pages.far_codes, pages.far_scales, c, FLOOR, MULTIPLE,
                 page_floor(int(length.max())), self.seed, number, length, masses, scratch, chosen,
                 out, totals,

@@ -18,16 +18,20 @@ from attnlimit.decoding.kernels import OUTLIERS, pack, summarise
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
+RIDGE = 0.01
+"""Share of the mean variance that is added to that of each axis of the page summaries."""
 
 
 @dataclass(eq=False)
 class Pages:
-    """Summaries of a layer's pages along axes in which their variances are nearly diagonal."""
+    """Summaries of a layer's pages along axes in which their variances are nearly the identity."""
 
-    rotation: Floats  # (rows, d, d)
+    axes: Floats  # (rows, d, d) from keys to these coordinates
+    rotation: Floats  # (rows, d, d) from queries to them: the inverse, transposed
     centre: NDArray[np.uint16]  # (rows, supers, d, 64), bits of bfloat16
     spread: NDArray[np.uint16]
     lift: Floats  # (rows, pages) log2 of the mean weight of a page's keys
+    rough: NDArray[np.bool_]  # (rows, pages) pages that are always read
     lanes: NDArray[np.uint8]  # (rows, pages, outliers) places of keys that are kept apart
     far_codes: NDArray[np.uint8]  # (rows, blocks, 32 d)
     far_scales: Floats  # (rows, 64 blocks)
@@ -107,28 +111,36 @@ class KeyIndex:
             start = int(pages.done[row])
             keys = centred(row, start * BLOCK, int(full[row]) * BLOCK)
             summarise(
-                keys @ pages.rotation[row], start, self.codes[row], self.scales[row],
-                pages.centre[row], pages.spread[row], pages.lanes[row], pages.far_codes[row],
-                pages.far_scales[row],
+                keys @ pages.axes[row], start, self.codes[row], self.scales[row],
+                pages.centre[row], pages.spread[row], pages.rough[row], pages.lanes[row],
+                pages.far_codes[row], pages.far_scales[row],
             )  # fmt: skip
         pages.done = full
         return pages
 
     def _new_pages(self, centred: Callable[[int, int, int], Floats]) -> Pages:
-        """Empty summaries along the principal axes of keys about the means of their pages."""
+        """Empty summaries along the principal axes of keys about the means of their pages.
+
+        Axes are in units of the keys' deviation along them, so that a key far from its page is one
+        of large norm whatever it does to the variance of its own page.
+        """
         rows, d = self.mean.shape
-        rotation = np.empty((rows, d, d), np.float32)
+        axes, rotation = np.empty((2, rows, d, d), np.float32)
         for row in range(rows):
             own = centred(row, 0, int(self.count[row]) // BLOCK * BLOCK)
             within = own.reshape(-1, BLOCK, d)
             within = (within - within.mean(1, keepdims=True)).reshape(-1, d)
-            rotation[row] = np.linalg.eigh(within.T @ within)[1]
+            variance, principal = np.linalg.eigh(within.T @ within / len(within))
+            deviation = np.sqrt(variance.clip(0) + RIDGE * variance.mean() + 1e-30)
+            axes[row], rotation[row] = principal / deviation, principal * deviation
         empty = np.zeros((rows, 0, d, BLOCK), np.uint16)
         pages = Pages(
+            axes=axes,
             rotation=rotation,
             centre=empty,
             spread=empty,
             lift=np.zeros((rows, 0), np.float32),
+            rough=np.zeros((rows, 0), np.bool_),
             lanes=np.zeros((rows, 0, OUTLIERS), np.uint8),
             far_codes=np.zeros((rows, 0, d * BLOCK // 2), np.uint8),
             far_scales=np.zeros((rows, 0), np.float32),
@@ -141,6 +153,7 @@ class KeyIndex:
         supers = -(-self.codes.shape[1] // BLOCK)
         pages.centre, pages.spread = grown(pages.centre, supers), grown(pages.spread, supers)
         pages.lift = grown(pages.lift, supers * BLOCK)
+        pages.rough = grown(pages.rough, supers * BLOCK)
         pages.lanes = grown(pages.lanes, supers * BLOCK)
         pages.far_codes = grown(pages.far_codes, supers * OUTLIERS)
         pages.far_scales = grown(pages.far_scales, supers * OUTLIERS * BLOCK)

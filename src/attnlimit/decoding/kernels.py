@@ -25,6 +25,9 @@ FROZEN = F(np.sqrt(2 * np.log(64.0)))
 """Standard deviation of a page's scores from which its largest key has all its mass."""
 OUTLIERS = 2
 """Keys of a page that are kept apart, because they are far from the others."""
+ROUGH = F(2.0)
+"""Squared distance of a key from its page, over that of an average key, past which the page is
+always read: neither its mean and variance nor `OUTLIERS` keys tell what its largest key weighs."""
 PAGE_LOG2 = F(np.log2(BLOCK - OUTLIERS))
 NEAR = 2
 """Last pages that are always read, one of them not full."""
@@ -173,39 +176,45 @@ def moments(turned, near, count, m, v):
 
 @njit(**OPTIONS)
 def summarise_page(turned, centre, spread, lanes):
-    """Mean and variance of 64 keys, and the lanes of those that are left out as too far."""
+    """Mean and variance of 64 keys, and the lanes of those that are left out as too far.
+
+    Returns whether one more is too far.
+    """
     d = turned.shape[1]
     near, m, v = np.ones(BLOCK, F), np.empty(d, F), np.empty(d, F)
     moments(turned, near, F(BLOCK), m, v)
-    for number in range(OUTLIERS):
+    for number in range(OUTLIERS + 1):
         farthest, at = F(-1), 0
         for j in range(BLOCK):
             x = F(0)
             for i in range(d):
                 gap = turned[j, i] - m[i]
-                x += gap * gap / (v[i] + F(1e-6))
+                x += gap * gap
             if x * near[j] > farthest:
                 farthest, at = x * near[j], j
-        near[at] = 0
-        lanes[number] = at
-        moments(turned, near, F(BLOCK - 1 - number), m, v)
+        if number < OUTLIERS:
+            near[at] = 0
+            lanes[number] = at
+            moments(turned, near, F(BLOCK - 1 - number), m, v)
     for i in range(d):
         centre[i], spread[i] = narrow(m[i]), narrow(v[i])
+    return farthest > ROUGH * d
 
 
 @njit(parallel=True, cache=True, **OPTIONS)
-def summarise(turned, start, codes, scales, centre, spread, lanes, far_codes, far_scales):
+def summarise(turned, start, codes, scales, centre, spread, rough, lanes, far_codes, far_scales):
     """Write means and variances of a row's pages from `start` on, and keep far keys apart.
 
     `turned` (keys, d) are the keys from page `start` on, along the axes of the summaries. The keys
-    of a page farthest from its mean, by its variances, are left out of both and copied to blocks of
-    their own.
+    of a page farthest from its mean are left out and copied to blocks of their own.
     """
     for number in prange(len(turned) // BLOCK):
         page = start + number
         block, lane = page // BLOCK, page % BLOCK
         own = turned[number * BLOCK : number * BLOCK + BLOCK]
-        summarise_page(own, centre[block, :, lane], spread[block, :, lane], lanes[page])
+        rough[page] = summarise_page(
+            own, centre[block, :, lane], spread[block, :, lane], lanes[page]
+        )
         for outlier in range(OUTLIERS):
             place, far = OUTLIERS * page + outlier, lanes[page, outlier]
             far_scales[place] = scales[page * BLOCK + far]
@@ -511,8 +520,10 @@ def decode_by_keys(
 
 
 @njit(**OPTIONS)
-def mass_of_pages(query, scale, mean, rotation, centre, spread, lift, cap, block, pages, mass):
-    """Logarithms of the masses of 64 pages, of which `pages` are there."""
+def mass_of_pages(
+    query, scale, mean, rotation, centre, spread, lift, rough, cap, block, pages, mass,
+):  # fmt: skip
+    """Logarithms of the masses of 64 pages, of which `pages` are there and some always read."""
     d = len(query)
     turned, m, v = np.zeros(d, F), np.zeros(BLOCK, F), np.zeros(BLOCK, F)
     base = F(0)
@@ -536,15 +547,15 @@ def mass_of_pages(query, scale, mean, rotation, centre, spread, lift, cap, block
     if cap > 0:
         for lane in range(BLOCK):
             mass[lane] = capped(mass[lane], cap)
-    mass[pages:] = NEVER
-    if block == 0:
-        mass[0] = NEVER
+    for lane in range(BLOCK):
+        if lane >= pages or rough[lane] or (block == 0 and lane == 0):
+            mass[lane] = NEVER
 
 
 @njit(**OPTIONS)
 def pages_of_task(
-    query, scale, keys, values, first, n, added, cap, sink, codes, scales, mean, lanes, far_codes,
-    far_scales, c, floor, multiple, page_floor, stream, mass, scores, chosen, out,
+    query, scale, keys, values, first, n, added, cap, sink, codes, scales, mean, rough, lanes,
+    far_codes, far_scales, c, floor, multiple, page_floor, stream, mass, scores, chosen, out,
 ):  # fmt: skip
     """One query over drawn pages of its row; return keys kept, keys scored and squared error.
 
@@ -556,10 +567,17 @@ def pages_of_task(
     scaled, coded, sums = np.empty(d, F), np.empty(d, np.int8), np.empty(BLOCK, np.int32)
     unit, offset, base = prepare(query, scale, mean, scaled, coded)
     order, page_chances = np.empty(blocks, np.int64), np.empty(blocks, F)
-    top, best = NEVER, 0
     for number in range(NEAR + 1):
-        page = 0 if number == 0 else blocks - number
-        order[number], page_chances[number] = page, F(1)
+        order[number] = 0 if number == 0 else blocks - number
+    always = NEAR + 1
+    for page in range(1, pages):
+        if rough[page]:
+            order[always] = page
+            always += 1
+    top, best = NEVER, 0
+    for number in range(always):
+        page = order[number]
+        page_chances[number] = F(1)
         part = scores[BLOCK * number : BLOCK * number + BLOCK]
         score_block(codes, page, scales, coded, unit, offset, base, cap, sums, part)
         for lane in range(BLOCK):
@@ -567,9 +585,13 @@ def pages_of_task(
                 part[lane] = NEVER
             elif len(added):
                 part[lane] += added[first + BLOCK * page + lane]
+        if number > NEAR:
+            for number_far in range(OUTLIERS):
+                part[lanes[page, number_far]] = NEVER
+        for lane in range(BLOCK):
             if part[lane] > top:
                 top, best = part[lane], BLOCK * number + lane
-    read = NEAR + 1
+    read = always
     far = OUTLIERS * pages
     far_blocks, start = (far + BLOCK - 1) // BLOCK, BLOCK * blocks
     far_scores = scores[start : start + BLOCK * far_blocks]
@@ -584,8 +606,8 @@ def pages_of_task(
     far_scores[:OUTLIERS] = NEVER
     far_scores[far:] = NEVER
     top = max(top, max(largest(far_scores), largest(mass)))
-    always = exponentiate(far_scores, top) + sink_weight(sink, top)
-    total = always + exponentiate(scores[: BLOCK * read], top) + exponentiate(mass, top)
+    apart = exponentiate(far_scores, top) + sink_weight(sink, top)
+    total = apart + exponentiate(scores[: BLOCK * read], top) + exponentiate(mass, top)
     ratio = multiple * c / total
     page_stream, far_stream = mixed(U(stream + U(1))), mixed(U(stream + U(2)))
     flags = np.empty(BLOCK, np.uint8)
@@ -596,15 +618,15 @@ def pages_of_task(
         for word in range(BLOCK // 8):
             if words[word] != 0:
                 for page in range(at + 8 * word, at + 8 * word + 8):
-                    if flags[page - at] and 0 < page < pages:
+                    if flags[page - at] and 0 < page < pages and not rough[page]:
                         order[read] = page
                         page_chances[read] = min(F(1), max(mass[page] * ratio, page_floor))
                         read += 1
-    total = always
+    total = apart
     for number in range(read):
         page = order[number]
         part = scores[BLOCK * number : BLOCK * number + BLOCK]
-        if number > NEAR:
+        if number >= always:
             score_block(codes, page, scales, coded, unit, offset, base, cap, sums, part)
             if len(added):
                 for lane in range(BLOCK):
@@ -670,15 +692,16 @@ def pages_of_task(
 @njit(parallel=True, cache=True, **OPTIONS)
 def decode_by_pages(
     query, scale, keys, values, first, count, added, cap, sinks, codes, scales, mean, rotation,
-    centre, spread, lift, lanes, far_codes, far_scales, c, floor, multiple, page_floor, seed, layer,
-    length, masses, scratch, chosen, out, stats,
+    centre, spread, lift, rough, lanes, far_codes, far_scales, c, floor, multiple, page_floor, seed,
+    layer, length, masses, scratch, chosen, out, stats,
 ):  # fmt: skip
     """Attention over keys drawn in two stages: pages by their cumulants, keys by 4-bit scores.
 
     A page of n keys has the mass n 2^(m + ln 2 v / 2), m and v the mean and variance of its scores,
     or that of its largest key where v is too large for that. Pages are drawn in proportion to
     their masses; the keys of those that came correct the sum of all masses, and are then drawn as
-    with one level. The first page, the last ones and the keys kept apart are always scored.
+    with one level. The first page, the last ones, rough ones and the keys kept apart are always
+    scored.
     """
     rows, heads, supers = len(count), len(c), centre.shape[1]
     group = len(query) // rows
@@ -690,8 +713,8 @@ def decode_by_pages(
             for task in range(row * group, (row + 1) * group):
                 mass_of_pages(
                     query[task], scale, mean[row], rotation[row], centre[row, block],
-                    spread[row, block], lift[row, at : at + BLOCK], cap, block, min(pages, BLOCK),
-                    masses[task, at : at + BLOCK],
+                    spread[row, block], lift[row, at : at + BLOCK], rough[row, at : at + BLOCK], cap,
+                    block, min(pages, BLOCK), masses[task, at : at + BLOCK],
                 )  # fmt: skip
     for task in prange(len(query)):
         row, head = task // group, task % heads
@@ -701,7 +724,7 @@ def decode_by_pages(
         kept, scored, square = pages_of_task(
             query[task], scale, row_of(keys, row), row_of(values, row), first[row], count[row],
             added[row % len(added)], cap, sinks[head], codes[row], scales[row], mean[row],
-            lanes[row], far_codes[row], far_scales[row], c[head], floor, multiple, page_floor,
-            stream, masses[task, :whole], scratch[task], chosen[task], out[task],
+            rough[row], lanes[row], far_codes[row], far_scales[row], c[head], floor, multiple,
+            page_floor, stream, masses[task, :whole], scratch[task], chosen[task], out[task],
         )  # fmt: skip
         add_to(stats[task], kept, scored, square)

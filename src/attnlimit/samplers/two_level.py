@@ -23,6 +23,11 @@ from attnlimit.samplers.proxies import Index
 PAGE = 64
 OUTLIERS = 2
 """Keys of a page that are kept apart and always scored, because they are far from the others."""
+ROUGH = 2.0
+"""Squared distance of a further key from its page, over that of an average key, past which the page
+is always read."""
+RIDGE = 0.01
+"""Share of the mean variance that is added to that of each axis of the page summaries."""
 NEAR = 2
 """Last pages that are always read, one of them not full."""
 FROZEN = math.sqrt(2 * math.log(PAGE))
@@ -34,8 +39,9 @@ class TwoLevel(Sampler):
 
     Page B is read with probability pi_B, proportional to its mass by mean and variance of its keys.
     Key j of a page that is read is kept so that its probability is min(pi_B, c P_j) in all, P_j its
-    weight by 4-bit keys, and at least `floor` times an equal share. First and last pages and two
-    outlying keys of each page are always scored. Texts of few pages are read with one level.
+    weight by 4-bit keys, and at least `floor` times an equal share. First and last pages, pages of
+    several outlying keys and two such keys of every other page are always scored. Texts of few
+    pages are read with one level.
     """
 
     c: float
@@ -95,6 +101,7 @@ class PageScores(NamedTuple):
     mass: Tensor  # (H, R, P) over the sum of all weights by codes; zero for pages after a query
     weight: Tensor  # (H, R, P) weights by codes of a page's keys, those apart left out
     apart: Tensor  # (H, N) keys that are scored without their page
+    rough: Tensor  # (H, P) pages that are always read
 
 
 PAGE_SCORES = "page scores"
@@ -111,16 +118,22 @@ def page_scores(products: Products, weights: Tensor) -> PageScores:
     full, pages = size // PAGE, -(-size // PAGE)
     mass = query.new_zeros(heads, query.shape[1], pages)
     apart = torch.zeros(heads, size, dtype=torch.bool)
+    rough = torch.zeros(heads, pages, dtype=torch.bool)
     if full > NEAR:
         mean = key.mean(1, keepdim=True)
         centred = (key - mean)[:, : full * PAGE]
         blocks = centred.unflatten(1, (full, PAGE))
         within = (blocks - blocks.mean(2, keepdim=True)).flatten(1, 2)
-        axes = torch.linalg.eigh(within.transpose(1, 2) @ within).eigenvectors
-        near, centre, variance = _without_outliers((centred @ axes).unflatten(1, (full, PAGE)))
+        spread, axes = torch.linalg.eigh(within.transpose(1, 2) @ within / within.shape[1])
+        spread = spread.clamp_min(0) + RIDGE * spread.mean(1, keepdim=True) + 1e-30
+        deviation = spread.sqrt()[:, None]
+        turned = (centred @ (axes / deviation)).unflatten(1, (full, PAGE))
+        near, centre, variance = _without_outliers(turned)
+        furthest = ((turned - centre[:, :, None]).square().sum(-1) * near).amax(-1)
+        rough[:, :full] = furthest > ROUGH * key.shape[-1]
         apart[:, : full * PAGE] = ~near.flatten(1, 2)
         apart[:, :PAGE] = False  # the first page is always read
-        turned = query @ axes
+        turned = query @ (axes * deviation)
         m, v = turned @ centre.transpose(1, 2), turned.square() @ variance.transpose(1, 2)
         smooth, frozen = v / 2 + math.log(PAGE - OUTLIERS), FROZEN * v.sqrt()
         log = m + torch.where(v < FROZEN**2, smooth, frozen) + query @ mean.transpose(1, 2)
@@ -131,7 +144,7 @@ def page_scores(products: Products, weights: Tensor) -> PageScores:
     member = torch.arange(size) // PAGE
     weight = torch.zeros_like(mass)
     weight.index_add_(2, member, weights.masked_fill(apart[:, None], 0.0))
-    return PageScores(mass, weight, apart)
+    return PageScores(mass, weight, apart, rough)
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,10 +170,11 @@ class BoundTwoLevel(Sampler):
 
         Pages that are always read have probability 1, and so have those after the query.
         """
-        mass, weight, apart = self.pages
+        mass, weight, apart, rough = self.pages
         last = queries.long() // PAGE + 1 - NEAR  # first page that is always read
         drawn = torch.arange(mass.shape[-1]) < last[:, None]
         drawn[:, 0] = False
+        drawn = drawn & ~rough[..., None, :]
         relative = mass * drawn
         total = relative.sum(-1, keepdim=True) + 1 - (weight * drawn).sum(-1, keepdim=True)
         spare = self.rule.spare_pages * PAGE / (queries + 1).float()
@@ -209,6 +223,6 @@ def _without_outliers(turned: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         mean = (turned * weight).sum(-2, keepdim=True) / (PAGE - number)
         variance = ((turned - mean).square() * weight).sum(-2, keepdim=True) / (PAGE - number)
         if number < OUTLIERS:
-            far = ((turned - mean).square() / (variance + 1e-6)).sum(-1) * near
+            far = (turned - mean).square().sum(-1) * near
             near = near.scatter(-1, far.argmax(-1, keepdim=True), False)
     return near, mean[..., 0, :], variance[..., 0, :]
