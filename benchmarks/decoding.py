@@ -103,8 +103,7 @@ class Problem:
         pages, tokens = self.pages, int(self.count[0])
         thresholds = np.full(len(self.query), c, np.float32)
         decode_by_pages(
-            *self.common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.rough, pages.lanes,
-            pages.far_codes, pages.far_scales, thresholds, FLOOR, MULTIPLE, page_floor(tokens),
+            *self.common, *pages.arrays(), thresholds, FLOOR, MULTIPLE, page_floor(tokens),
             seed, 0, self.count[:1], self.masses, self.scratch, self.chosen, self.out, self.stats,
         )  # fmt: skip
 

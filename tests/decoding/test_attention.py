@@ -1,6 +1,8 @@
 """Fast decoding inside models: every key kept is dense attention, and what it refuses."""
 
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -30,6 +32,14 @@ def config_of(name):
     if name == "GptOss":
         given |= {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 32}
         given |= {"num_hidden_layers": 2}
+    if name == "OPT":
+        given |= {"ffn_dim": 64, "word_embed_proj_dim": 64}
+    if name == "DeepseekV3":
+        given |= {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 16}
+        given |= {"qk_nope_head_dim": 16, "v_head_dim": 32, "first_k_dense_replace": 3}
+        given |= {"num_key_value_heads": 4}
+    if name in ("Bloom", "GPTNeoX", "Phi", "OPT", "DeepseekV3", "Mamba"):
+        del given["head_dim"]
     if name == "GPT2":
         given = {"vocab_size": 80, "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 1024}
         given |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 79}
@@ -74,11 +84,25 @@ def decode(network, ids, prompt, mask=None):
 
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize(
-    "name", ["Llama", "GPT2", "Qwen3", "Mistral", "Gemma2", "Gemma3Text", "GptOss"]
+    "name",
+    [
+        "Llama",
+        "GPT2",
+        "Qwen2",
+        "Qwen3",
+        "Mistral",
+        "Gemma2",
+        "Gemma3Text",
+        "GptOss",
+        "GPTNeoX",
+        "Phi",
+        "OPT",
+    ],
 )
 def test_with_every_key_it_is_dense_attention(name, levels):
     network = model_of(name)
-    network.set_attn_implementation("eager")
+    if name in ("Gemma2", "GptOss"):
+        network.set_attn_implementation("eager")
     ids = tokens_of(2, 330)
     dense = decode(network, ids, 322)
     with al.models.fast_decoding(network, EVERY_KEY, levels=levels, dense_below=0) as stats:
@@ -188,11 +212,49 @@ def test_what_is_refused(llama):
         pass
 
 
+def test_models_that_cannot_be_read_faster():
+    ids = tokens_of(1, 20)
+    refused = {
+        "Bloom": "attention interface",
+        "Mamba": "state",
+        "DeepseekV3": "something else than its keys",
+    }
+    for name, words in refused.items():
+        network = model_of(name)
+        with (
+            pytest.raises(al.BadInput, match=words),
+            al.models.fast_decoding(network, al.Threshold(8.0)),
+            torch.no_grad(),
+        ):
+            network(ids, use_cache=True)
+
+
+def test_generation_that_is_refused(llama, monkeypatch):
+    ids = tokens_of(1, 100)
+    with al.models.fast_decoding(llama, al.Threshold(8.0), dense_below=0):
+        with pytest.raises(al.BadInput, match="assisted"):
+            llama.generate(ids, max_new_tokens=6, prompt_lookup_num_tokens=3, do_sample=False)
+        with pytest.raises(al.BadInput, match="use_cache"):
+            llama.generate(ids, max_new_tokens=6, use_cache=False)
+        monkeypatch.setattr("attnlimit.decoding.cache.ROOM", 10**12)
+        with pytest.raises(al.BadInput, match="GB"):
+            llama.generate(ids, max_new_tokens=6)
+
+
+def test_threads_of_torch_are_left_alone():
+    code = (
+        "import torch, attnlimit as al, transformers as t; torch.set_num_threads(1);"
+        "c = t.LlamaConfig(vocab_size=9, hidden_size=32, num_hidden_layers=1,"
+        " num_attention_heads=1, intermediate_size=8);"
+        "n = t.LlamaForCausalLM(c).eval()\n"
+        "with al.models.fast_decoding(n, al.Threshold(8.0)): print(torch.get_num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "1"
+
+
 def test_numba_is_not_imported_with_the_library():
     code = "import sys, attnlimit, attnlimit.models; print('numba' in sys.modules)"
-    import subprocess
-    import sys
-
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -59,8 +59,7 @@ class Layer:
             pages = self.index.summarise(centred_keys(self.key_array, self.first, self.index.mean))
             masses = np.zeros((tasks, pages.lift.shape[1]), np.float32)
             decode_by_pages(
-                *common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.rough, pages.lanes,
-                pages.far_codes, pages.far_scales, c, np.float32(FLOOR), np.float32(1),
+                *common, *pages.arrays(), c, np.float32(FLOOR), np.float32(1),
                 np.float32(PAGE_FLOOR), *tail, masses, scratch, chosen, out, stats,
             )  # fmt: skip
         return torch.from_numpy(out).double(), stats
@@ -157,6 +156,33 @@ def test_threads_do_not_change_a_bit(levels):
     finally:
         numba.set_num_threads(before)
     assert torch.equal(*outs)
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_other_sequences_of_a_batch_do_not_change_a_bit(levels):
+    both, alone = (Layer(900, 64, 3, 3, 7, batch=2, spread=0.2) for _ in range(2))
+    rows, tasks = slice(3, 6), slice(9, 18)
+    for name in ("key_array", "value_array", "first", "count"):
+        setattr(alone, name, getattr(alone, name)[rows])
+    alone.query = alone.query[tasks]
+    alone.index = KeyIndex(both.index.mean[rows], 900)
+    alone.index.append(alone.key_array, alone.first, alone.count)
+    assert torch.equal(alone.decode(levels, 40.0)[0], both.decode(levels, 40.0)[0][tasks])
+
+
+def test_pages_of_several_outlying_keys_are_read():
+    layer = Layer(20 * BLOCK, 64, 1, 1, 4, spread=0.1)
+    query = layer.query[0] / layer.query[0].norm()
+    for j in range(610, 614):  # four keys of one page with most of the weight
+        layer.keys[0, j] += 12 * query
+    layer.index = KeyIndex(layer.keys.mean(1).numpy(), 20 * BLOCK)
+    layer.index.append(layer.key_array, layer.first, layer.count)
+    out = torch.stack([layer.decode(2, 40.0, seed)[0][0] for seed in range(50)])
+    weights = torch.softmax(layer.query @ layer.keys[0].T * np.log(2.0), -1)
+    dense = (weights @ layer.values[0])[0].double()
+    assert weights[0, 610:614].sum() > 0.5
+    assert (out - dense).norm(dim=1).max() < 0.3 * dense.norm()
+    compare(layer, 2, 40.0)
 
 
 @pytest.mark.parametrize("levels", [1, 2])

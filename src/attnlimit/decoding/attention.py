@@ -27,7 +27,14 @@ from transformers.masking_utils import eager_mask, sdpa_mask
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.decoding.cache import LOG2E, Bits, DecodingLayer, prepare_cache, rewound
+from attnlimit.decoding.cache import (
+    LOG2E,
+    Bits,
+    DecodingLayer,
+    check_memory,
+    prepare_cache,
+    rewound,
+)
 from attnlimit.decoding.control import Controller
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
@@ -125,13 +132,15 @@ def fast_decoding(
     AttentionInterface.register(NAME, _attention)
     AttentionMaskInterface.register(NAME, _mask)
     before = network.config._attn_implementation
-    threads, most_threads = numba.get_num_threads(), vars(numba.config)["NUMBA_NUM_THREADS"]
+    own, most = torch.get_num_threads(), vars(numba.config)["NUMBA_NUM_THREADS"]
+    threads = numba.get_num_threads()  # the first call changes those of torch, too
+    torch.set_num_threads(own)
     token = _active.set(session)
     hooks = []
     try:
         network.set_attn_implementation(NAME)
-        numba.set_num_threads(min(torch.get_num_threads(), most_threads))
-        base = network.base_model
+        numba.set_num_threads(min(own, most))
+        base = network.get_decoder()
         hooks.append(base.register_forward_pre_hook(session.before_pass, with_kwargs=True))
         hooks.append(base.register_forward_hook(session.after_pass))
         if control.active:
@@ -154,6 +163,11 @@ def _check_network(network: Any) -> None:
         raise BadInput(
             f"Fast decoding runs on the CPU, and this model is on {network.device}; load it with "
             'device="cpu", or use sampled_attention.'
+        )
+    if network._is_stateful:
+        raise BadInput(
+            f"{name} keeps a state, not keys of all tokens, so there is nothing to read faster; "
+            "generate without fast_decoding."
         )
     if getattr(network.config, "num_kv_shared_layers", 0):
         raise BadInput(f"Layers of {name} share their keys, which fast decoding cannot read.")
@@ -207,6 +221,7 @@ class _Session:
             self.shape.row_bytes if one is None else one.token_bytes(width, width, number)
             for one in chosen_bits
         ])  # fmt: skip
+        self.token_bytes = float(held.mean()) + self.shape.code_bytes
         self.evictor = None if evict is None else CacheEvictor(network, evict)
         self.length_warning = getattr(plan, "length_warning", lambda tokens: "")
         self.stats = DecodingStats(sensitivity, self.shape, control.losses, held)
@@ -217,6 +232,7 @@ class _Session:
             or any(hasattr(module, "sinks") for module in network.modules())
         )
         self.cache: Any = None
+        self.called = False  # the attention, in this pass
         self.padding: np.ndarray | None = None
         self.scratch: tuple[np.ndarray, ...] = ()
         self.slots = 0
@@ -227,12 +243,14 @@ class _Session:
 
     def before_pass(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Give the model a cache of fast decoding."""
-        self.started = time.perf_counter()
+        self.started, self.called = time.perf_counter(), False
         inputs = (kwargs.get("input_ids"), kwargs.get("inputs_embeds"), *args[:1])
         given = next((one for one in inputs if one is not None), None)
         self.step = False
-        if given is None or not kwargs.get("use_cache", True):
+        if given is None:
             return None
+        if kwargs.get("use_cache") is False:
+            raise BadInput("Fast decoding reads a cache of keys; leave out use_cache=False.")
         past = prepare_cache(kwargs.get("past_key_values"), self.network, self.bits)
         kwargs["past_key_values"] = self.cache = past
         seen = past.get_seq_length()
@@ -242,6 +260,9 @@ class _Session:
                 f"The text has {seen + given.shape[1]} tokens and the model positions for {most}; "
                 "use a shorter prompt or decode fewer tokens."
             )
+        if not seen:
+            layers = sum(isinstance(layer, DecodingLayer) for layer in past.layers)
+            check_memory(layers * self.shape.key_heads * self.token_bytes, *given.shape[:2])
         if warning := self.length_warning(seen + given.shape[1]):
             warnings.warn(warning, stacklevel=2)
             self.length_warning = lambda tokens: ""
@@ -260,6 +281,11 @@ class _Session:
         """Cut the cache that a prompt left, or count the time of a decoded token."""
         if not self.step and self.evictor is not None and self.cache is not None:
             self.evict(self.evictor)
+        if not self.called:
+            raise BadInput(
+                f"{type(self.network).__name__} does not call transformers' attention interface, "
+                "so fast decoding cannot read fewer keys for it; generate without it."
+            )
         if self.step and not self.checking:
             self.stats.seconds_each.append(time.perf_counter() - self.started)
             self.stats.cache_bytes = sum(getattr(layer, "nbytes", 0) for layer in self.cache.layers)
@@ -360,9 +386,15 @@ class _Session:
     ) -> tuple[Tensor, Any]:
         """Outputs of one layer."""
         number = getattr(module, "layer_idx", None)
+        self.called = True
         layer = None if self.cache is None or number is None else self.cache.layers[number]
         if number is None or not isinstance(layer, DecodingLayer):
             return self.dense(module, query, key, value, mask, scaling, kwargs)
+        if (key.shape[1], value.shape[3]) != (layer.groups, layer.value_width):
+            raise BadInput(
+                f"The cache of {type(self.network).__name__} holds something else than its keys "
+                "and values, which fast decoding cannot read; use sampled_attention."
+            )
         given = query.shape[-1] ** -0.5 if scaling is None else scaling
         prompt = not self.step and not layer.dropped
         if prompt and self.padding is not None and not layer.first.any():
@@ -436,10 +468,8 @@ class _Session:
                 totals,
             )
         else:
-            pages = layer.pages()
             decode_by_pages(
-                *common, pages.rotation, pages.centre, pages.spread, pages.lift, pages.rough, pages.lanes,
-                pages.far_codes, pages.far_scales, c, FLOOR, MULTIPLE,
+                *common, *layer.pages().arrays(), c, FLOOR, MULTIPLE,
                 page_floor(int(length.max())), self.seed, number, length, masses, scratch, chosen,
                 out, totals,
             )  # fmt: skip

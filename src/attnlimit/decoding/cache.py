@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -372,6 +373,21 @@ def check_rows(key: Tensor) -> None:
     if key.shape[3] % 8:
         raise BadInput(
             f"Fast decoding needs heads whose dimension is a multiple of 8, got {key.shape[3]}."
+        )
+
+
+def check_memory(token_bytes: float, batch: int, tokens: int) -> None:
+    """Refuse a text whose cache does not fit into the memory that Linux has to give."""
+    need = token_bytes * batch * (tokens + ROOM)
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return
+    free = next((1024 * int(x.split()[1]) for x in lines if x.startswith("MemAvailable")), need)
+    if need > free:
+        raise BadInput(
+            f"A cache of {batch} x {tokens} tokens takes {need / 1e9:.3g} GB and {free / 1e9:.3g} "
+            "are free; use a shorter text, a smaller batch or bfloat16."
         )
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.kernels import OUTLIERS, pack, summarise
+from attnlimit.decoding.kernels import OUTLIERS, pack, pack_few, summarise
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
@@ -36,6 +36,13 @@ class Pages:
     far_codes: NDArray[np.uint8]  # (rows, blocks, 32 d)
     far_scales: Floats  # (rows, 64 blocks)
     done: Counts  # (rows,) pages that are summarised
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Return what `decode_by_pages` takes, in its order."""
+        return (
+            self.rotation, self.centre, self.spread, self.lift, self.rough, self.lanes,
+            self.far_codes, self.far_scales,
+        )  # fmt: skip
 
 
 class KeyIndex:
@@ -78,7 +85,9 @@ class KeyIndex:
         `keys` (rows, slots, d) has a row's first new key in slot `start`.
         """
         self.reserve(int(count.max()))
-        pack(keys, start, self.mean, self.codes, self.lower, self.scales, self.count, count)
+        few = int((count - self.count).max()) <= 1  # threads would take longer to start
+        write = pack_few if few else pack
+        write(keys, start, self.mean, self.codes, self.lower, self.scales, self.count, count)
         self.count = count.copy()
 
     def decoded(self, row: int, low: int, high: int) -> Floats:

@@ -108,8 +108,7 @@ def pack_key(key, mean, codes, lower, lane):
     return unit
 
 
-@njit(parallel=True, cache=True, **OPTIONS)
-def pack(keys, first, mean, codes, lower, scales, low, high):
+def _pack(keys, first, mean, codes, lower, scales, low, high):
     """Write the codes of keys `low[row]` to `high[row]`, with one scale a key.
 
     `keys` (rows, slots, d) holds key `low[row]` of a row in slot `first[row]`.
@@ -120,6 +119,10 @@ def pack(keys, first, mean, codes, lower, scales, low, high):
             other = lower[row, j // BLOCK] if lower.shape[1] else lower[row].reshape(-1)
             key = keys[row, first[row] + j - low[row]]
             scales[row, j] = pack_key(key, mean[row], own, other, j % BLOCK)
+
+
+pack = njit(parallel=True, cache=True, **OPTIONS)(_pack)
+pack_few = njit(cache=True, **OPTIONS)(_pack)
 
 
 @njit(parallel=True, cache=True, **OPTIONS)
@@ -713,8 +716,8 @@ def decode_by_pages(
             for task in range(row * group, (row + 1) * group):
                 mass_of_pages(
                     query[task], scale, mean[row], rotation[row], centre[row, block],
-                    spread[row, block], lift[row, at : at + BLOCK], rough[row, at : at + BLOCK], cap,
-                    block, min(pages, BLOCK), masses[task, at : at + BLOCK],
+                    spread[row, block], lift[row, at : at + BLOCK], rough[row, at : at + BLOCK],
+                    cap, block, min(pages, BLOCK), masses[task, at : at + BLOCK],
                 )  # fmt: skip
     for task in prange(len(query)):
         row, head = task // group, task % heads
