@@ -26,6 +26,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -143,12 +144,21 @@ def mutations(module: str, text: str) -> list[Mutation]:
     return actual
 
 
+@cache
+def _test_files() -> dict[str, str]:
+    """Text of every file of tests, by its path."""
+    files = sorted((ROOT / "tests").rglob("test_*.py"))
+    return {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files}
+
+
 def tests_of(module: str) -> list[str]:
-    """Tests of a module, first its own and then its package's."""
+    """Tests of a module: its own, those that import it, and then its package's."""
     *folders, name = Path(module).with_suffix("").parts
     near = ["/".join(["tests", *folders[:depth]]) for depth in range(len(folders), -1, -1)]
     own = [f"{folder}/test_{name}.py" for folder in near]
-    steps = [*own, *near[:-1], *FURTHER.get(module.split("/")[0], ())]
+    dotted = ".".join(["attnlimit", *folders, name])
+    own += [path for path, text in _test_files().items() if f"{dotted} " in text]
+    steps = [*dict.fromkeys(own), *near[:-1], *FURTHER.get(module.split("/")[0], ())]
     return [path for path in steps if (ROOT / path).exists()]
 
 

@@ -131,6 +131,23 @@ def test_the_delta_method_says_where_it_is_unreliable(cap):
     np.testing.assert_allclose(point.value, exact.value, rtol=1e-2)
 
 
+@pytest.mark.parametrize("where", ["encoder", "causal"])
+def test_the_delta_method_is_near_where_it_is_called_reliable(cap, causal, where):
+    """`MAX_PARTICIPATION` was set on another model."""
+    capture, told = {"encoder": cap, "causal": causal}[where], 0
+    for layer, head in ((0, 0), (1, 2)):
+        for statistic in ("mean", "pointwise"):
+            first, exact = (
+                predict_capture(capture, statistic, [8, 32, 128, 512], layer=layer, head=head,
+                                method=method)
+                for method in ("delta", "exact")
+            )  # fmt: skip
+            near = first.diagnostics.reliable
+            told += int(near.sum())
+            np.testing.assert_allclose(first.value[near], exact.value[near], rtol=0.3)
+    assert told >= 4
+
+
 def test_what_cannot_be_predicted_is_refused(cap):
     cases = [
         ({"statistic": "median", "n": [8]}, "statistic"),
