@@ -132,7 +132,7 @@ TESTED = {
     "sparse-length": Counted(
         {"sharpnesses": [0.0, 2.0], "lengths": [10, 20], "dim": 40, "replicates": 8},
         8,
-        predicted={"sparse_curves": ["readout", "transfer_error", "oracle_error"]},
+        predicted={"sparse_length": ["readout", "transfer_error", "oracle_error"]},
     ),
     "sparse-oracle": Counted(
         {"strengths": [1.0, 3.0], "draws": 1000},

@@ -117,7 +117,7 @@ class Baselines(Experiment):
             first = not panels  # whose legend serves all
             series = [
                 rung
-                for keys, some in groups(part.sort_values("wanted", kind="stable"), "asked")
+                for keys, some in groups(part.sort_values("wanted", kind="stable"), "wanted")
                 for rung in rungs(some, order, "scheme", f"{keys} keys" if first else None, keys)
             ]
             x = "KL of the next token, nats"

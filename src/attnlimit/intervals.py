@@ -1,4 +1,6 @@
-"""Confidence intervals of means of skewed draws, by Hall's cubic of the studentized mean.
+"""Confidence intervals of means of skewed draws, and errors by bootstrap.
+
+Intervals are by Hall's cubic of the studentized mean.
 
 A sample of squared errors that has missed the rare large ones is too low and underestimates its own
 variance. With t the distance of the mean from the truth in its standard errors, and s the skewness
@@ -8,14 +10,17 @@ normal to order 1/draws (Hall 1992).
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from attnlimit.checks import Array, probability
 
 Number = TypeVar("Number", float, Array)
+BOOTSTRAP, RESAMPLES = 200, 1000
 
 
 def skewness(draws: Array) -> Array:
@@ -74,3 +79,24 @@ def function_skewness(skew: Number, stderr: Number, curvature: Number) -> Number
     `curvature` is the second derivative over the first, `stderr` that of the mean.
     """
     return skew + 1.5 * curvature * stderr
+
+
+def bootstrap(
+    statistic: Callable[[Array], float], values: Array, rng: np.random.Generator
+) -> tuple[float, float]:
+    """Return a statistic of the values, and its standard error by bootstrap."""
+    resampled = [statistic(rng.choice(values, len(values))) for _ in range(BOOTSTRAP)]
+    return statistic(values), float(np.std(resampled))
+
+
+def resampled_means(values: Array, documents: NDArray[Any]) -> Array:
+    """Means of the values over documents drawn with replacement, (RESAMPLES,).
+
+    The same documents are drawn for the same number of them, so that functions of several means,
+    such as a rate, can be resampled too.
+    """
+    _, of = np.unique(documents, return_inverse=True)
+    sums, counts = np.bincount(of, values), np.bincount(of)
+    chance = np.full(len(counts), 1 / len(counts))
+    drawn = np.random.default_rng(0).multinomial(len(counts), chance, size=RESAMPLES)
+    return np.asarray(drawn @ sums / (drawn @ counts))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from attnlimit.errors import BadInput
-from attnlimit.reproduce.compare import resampled_means
-from attnlimit.reproduce.downstream import RetrievalTask, Retriever, read_labelled
+from attnlimit.intervals import resampled_means
+from attnlimit.models.texts import read_labelled
+from attnlimit.reproduce.downstream import RetrievalTask, Retriever
 
 
 def finder(labels=None):

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
+from attnlimit.registry import find
 from attnlimit.reproduce import execute
-from attnlimit.reproduce.experiment import find
 from attnlimit.runs import RunFolder
 
 PARITY = SimpleNamespace(

@@ -80,7 +80,7 @@ class Bert(EveryHead):
     """Rates of three errors of every head, and of the mean output of every layer."""
 
     name = "bert"
-    title = "MiniLM in place of the paper's BERT: rates of mean and covariance, by head"
+    title = "MiniLM, where the paper has BERT: rates of mean and covariance, by head"
     figure_of_paper = "experiment: BERT, i.i.d. keys"
     minutes = 1
     settings = SETTINGS | {"n": [64, 96, 128, 192, 256, 320, 384], "replicates": 150}
@@ -130,15 +130,10 @@ class Bert(EveryHead):
         return pd.DataFrame(columns).reset_index()
 
     def finding(self, config: Config, curves: pd.DataFrame) -> str:
-        heads = slopes(curves)
-        small, large = (
-            heads[part]["measured"].median()
-            for part in (heads["horizon"] <= 1, heads["horizon"] > 1)
-        )
-        return (
-            f"The error of a head's mean output falls at a median rate of {small:.2f} for "
-            f"horizons up to 1 and {large:.2f} beyond."
-        )
+        rates = slopes(curves).set_index("horizon")["measured"]
+        parts = {"horizons up to 1": rates[rates.index <= 1], "larger ones": rates[rates.index > 1]}
+        medians = (f"{part.median():.2f} for {name}" for name, part in parts.items() if len(part))
+        return f"The error of a head's mean output falls at a median rate of {', '.join(medians)}."
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         heads = slopes(curves)
@@ -241,7 +236,7 @@ class WindowAndRandom(EveryHead):
     """Error of each head's outputs, relative to their size, on a window plus random keys."""
 
     name = "window"
-    title = "MiniLM in place of the paper's BigBird: a window and 50 random keys against i.i.d."
+    title = "MiniLM, where the paper has BigBird: a window and 50 random keys against i.i.d."
     figure_of_paper = "experiment: window and random keys"
     minutes = 3
     settings = SETTINGS | {

@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from attnlimit.checks import Array
-from attnlimit.intervals import excess_kurtosis
+from attnlimit.intervals import bootstrap, excess_kurtosis
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import (
     COMPARED,
@@ -15,7 +15,6 @@ from attnlimit.reproduce.compare import (
     comparable,
     groups,
     where,
-    with_stderr,
     with_uncertainty,
     with_z,
 )
@@ -66,7 +65,7 @@ class CentralLimit(DrawnExperiment):
         law = {H: np.sqrt(counts * integrated_variance(H, counts)) for H in config["horizons"]}
         for (H, n), part in groups(rows.sort_values(["horizon", "n"]), "horizon", "n"):
             values = part["error"].to_numpy() * np.sqrt(n)
-            distance, distance_stderr = with_stderr(distance_to_normal, values, rng)
+            distance, distance_stderr = bootstrap(distance_to_normal, values, rng)
             fourth, deviation = float(excess_kurtosis(values)), values.std(ddof=1)
             columns = {
                 "horizon": H,

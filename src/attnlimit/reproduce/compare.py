@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +33,6 @@ BEYOND = 3.0
 MARK = " !"
 TYPICAL = 4
 """Draws that the scatter of all points counts for in `shared_scatter`."""
-BOOTSTRAP, RESAMPLES = 200, 1000
 _LISTED, _PLACES = 6, 4
 
 
@@ -189,24 +188,3 @@ def law_beside(curve: Curve, value: Array, error: Array) -> Curve:
 def rate(rows: pd.DataFrame, y: str = "measured") -> float:
     """Return the exponent with which a column falls with n, by least squares."""
     return float(-np.polyfit(np.log(rows["n"].to_numpy(float)), np.log(rows[y]), 1)[0])
-
-
-def with_stderr(
-    statistic: Callable[[Array], float], values: Array, rng: np.random.Generator
-) -> tuple[float, float]:
-    """Return a statistic of the values, and its standard error by bootstrap."""
-    resampled = [statistic(rng.choice(values, len(values))) for _ in range(BOOTSTRAP)]
-    return statistic(values), float(np.std(resampled))
-
-
-def resampled_means(values: Array, documents: np.ndarray) -> Array:
-    """Means of the values over documents drawn with replacement, (RESAMPLES,).
-
-    The same documents are drawn for the same number of them, so that functions of several means,
-    such as a rate, can be resampled too.
-    """
-    _, of = np.unique(documents, return_inverse=True)
-    sums, counts = np.bincount(of, values), np.bincount(of)
-    chance = np.full(len(counts), 1 / len(counts))
-    drawn = np.random.default_rng(0).multinomial(len(counts), chance, size=RESAMPLES)
-    return np.asarray(drawn @ sums / (drawn @ counts))

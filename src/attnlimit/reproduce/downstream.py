@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +13,15 @@ import pandas as pd
 from attnlimit.checks import Array
 from attnlimit.constants import COSINE_LIMIT
 from attnlimit.errors import BadInput, MissingExtra
-from attnlimit.files import digest
+from attnlimit.intervals import resampled_means
 from attnlimit.models.loading.model import load_once
 from attnlimit.models.sampled.attention import Samplers
 from attnlimit.models.sampled.outputs import embed
-from attnlimit.models.texts import read_corpus, split_tokens, wikipedia
+from attnlimit.models.texts import read_labelled, split_tokens, wikipedia
 from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
 from attnlimit.planning.error import output_errors
 from attnlimit.planning.target import third_order
-from attnlimit.reproduce.compare import OWN, groups, resampled_means, where, with_z
+from attnlimit.reproduce.compare import OWN, groups, where, with_z
 from attnlimit.reproduce.documents import NAMES, SAMPLERS, source
 from attnlimit.reproduce.experiment import TSC, Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel, points
@@ -44,58 +42,6 @@ QUESTIONS = {
 }
 KEYS, LOSS = "keys seen by a query, n", "1 - cosine of the embedding"
 Parts = Iterable[tuple[str, pd.DataFrame]]
-
-
-@dataclass(frozen=True)
-class Labelled:
-    """Texts and their labels, in the order of the source."""
-
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @property
-    def sha256(self) -> str:
-        """Hash of texts and labels."""
-        both = zip(self.labels, self.texts, strict=True)
-        return digest("".join(f"{label}\0{text}\0" for label, text in both).encode())
-
-
-def read_labelled(source: str) -> Labelled:
-    """Read labelled texts.
-
-    Parameters
-    ----------
-    source : str
-        A CSV file with the columns `text` and `label`, or a folder with one folder of text files
-        for each label.
-    """
-    path = Path(source).expanduser()
-    if path.is_dir():
-        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
-        if not folders:
-            raise BadInput(f"{path} has no folders in it; put the texts of each label in one.")
-        pairs = [(doc.text, label.name) for label in folders for doc in read_corpus(str(label))]
-    else:
-        try:
-            rows = pd.read_csv(
-                io.StringIO(read_corpus(str(path)).joined()), dtype=str, keep_default_na=False
-            )
-        except ValueError as error:
-            raise BadInput(f"{path} is not a CSV file: {str(error).splitlines()[0]}.") from None
-        if not {"text", "label"} <= set(rows.columns):
-            raise BadInput(
-                f"{path} has no column text or no column label; give a CSV file with both, or a "
-                "folder with a folder of text files for each label."
-            )
-        pairs = list(zip(rows["text"], rows["label"], strict=True))
-    pairs = [(text, label) for text, label in pairs if text.strip()]
-    if len({label for _, label in pairs}) < 2:
-        raise BadInput(f"{source} has fewer than two labels with texts; a classifier needs two.")
-    texts, labels = zip(*pairs, strict=True)
-    return Labelled(texts, labels)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,9 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from difflib import get_close_matches
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import numpy as np
@@ -18,7 +16,7 @@ import pandas as pd
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.picture import FigureSpec
-from attnlimit.registry import Registry
+from attnlimit.registry import Registry, find
 from attnlimit.reproduce.compare import COMPARED, agreement, comparable, with_z
 from attnlimit.reproduce.panels import DRAWN, pair, panel
 from attnlimit.runs.folder import Config, RunFolder
@@ -37,13 +35,12 @@ EXPERIMENTS = {
     "clt": "clt:EXPERIMENT",
     "heavy": "heavy:EXPERIMENT",
     "hardmax": "hardmax:EXPERIMENT",
-    "sparse-curves": "sparse_curves:CURVES",
+    "sparse-curves": "sparse_curves:EXPERIMENT",
     "sparse-alignment": "sparse_alignment:EXPERIMENT",
     "sparse-capacity": "sparse_capacity:EXPERIMENT",
     "sparse-oracle": "sparse_known_signal:ORACLE",
     "sparse-separation": "sparse_known_signal:SEPARATION",
     "sparse-phase": "sparse_phase:EXPERIMENT",
-    "sparse-length": "sparse_curves:LENGTHS",
 }
 """Module and instance of each experiment; its module is imported when it is loaded."""
 SMALLEST = {"n": 1, "replicates": 2, "block": 1}
@@ -274,28 +271,3 @@ def compute_shard(item: dict[str, Any]) -> pd.DataFrame:
     """Compute one shard of the experiment that an item names."""
     seed = np.random.SeedSequence(item["seed"], spawn_key=(item["stream"],))
     return find(item["experiment"]).compute(item["shard"], seed)
-
-
-def find(path: str) -> Any:
-    """Import the object at "package.module:NAME", or in a file, at "/a/file.py:NAME"."""
-    module, _, name = path.rpartition(":")
-    holder = _import_file(module) if module.endswith(".py") else import_module(module)
-    return getattr(holder, name)
-
-
-def _import_file(path: str) -> ModuleType:
-    """Import a file as a module whose name is its path; again if its text has changed."""
-    text = Path(path).read_text(encoding="utf-8")
-    module = sys.modules.get(path)
-    if module is None or module.__dict__["__text__"] != text:
-        module = ModuleType(path)
-        module.__dict__.update(__file__=path, __text__=text)
-        sys.modules[path] = module  # before it runs: dataclasses look for it
-        if (folder := str(Path(path).parent)) not in sys.path:
-            sys.path.append(folder)  # modules beside it
-        try:
-            exec(compile(text, path, "exec", dont_inherit=True), module.__dict__)
-        except BaseException:
-            sys.modules.pop(path)
-            raise
-    return module

@@ -10,13 +10,12 @@ from scipy.stats import levy_stable
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.intervals import skewness
+from attnlimit.intervals import bootstrap, skewness
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import (
     SKEWNESS,
     groups,
     where,
-    with_stderr,
     with_uncertainty,
     with_z,
 )
@@ -92,7 +91,7 @@ class HeavyTails(DrawnExperiment):
             values = part["value"].to_numpy()
             row = {"kind": kind, "parameter": parameter, "n": n, "draws": len(values)}
             if kind == "stable":
-                tail = with_stderr(tail_ratio, values, np.random.default_rng(0))
+                tail = bootstrap(tail_ratio, values, np.random.default_rng(0))
                 row["tail_ratio"], row["tail_ratio_stderr"] = tail
             if kind == "frozen":
                 row["predicted"] = float(gaussian_law(parameter, n).participation)
