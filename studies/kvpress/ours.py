@@ -33,7 +33,8 @@ from attnlimit.models.captured.dense import attend_dense
 from attnlimit.models.captured.interface import attention_as
 from attnlimit.models.eviction.cache import CacheEvictor
 from attnlimit.planning.calibration import calibration_of
-from attnlimit.planning.export import HeadShares, export_plan
+from attnlimit.planning.export import export_plan
+from attnlimit.planning.export_files import HeadShares
 from attnlimit.planning.planner import make_plans
 from attnlimit.planning.target import NextToken
 

@@ -13,11 +13,11 @@ import attnlimit as al
 from attnlimit import Plan
 from attnlimit.planning.export import (
     FORMATS,
-    HeadShares,
     budget_curves,
     check_export,
     export_plan,
 )
+from attnlimit.planning.export_files import HeadShares
 from attnlimit.planning.target import EmbeddingAngle, NextToken
 
 SHARE = st.floats(0.05, 0.95)

@@ -5,11 +5,17 @@ import re
 from dataclasses import replace
 
 import pytest
+import torch
 
-pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers")
 
-from attnlimit.report.page import escape
-from made_page import HOSTILE, made_comparison, made_page
+from attnlimit.models import LoadedModel  # noqa: E402
+from attnlimit.planning.calibration import calibration_of  # noqa: E402
+from attnlimit.planning.comparison import CACHE_TYPES, compare  # noqa: E402
+from attnlimit.planning.passages import Passage, Passages  # noqa: E402
+from attnlimit.planning.target import NextToken  # noqa: E402
+from attnlimit.report.page import escape  # noqa: E402
+from made_page import HOSTILE, made_comparison, made_page  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -69,3 +75,25 @@ def test_sentences_say_what_was_predicted_and_measured(comparison):
     assert "made<b>model</b> keeps its embedding within 0.1 %" in lines
     stored = replace(comparison, evaluation=None)
     assert "a capture has no model to run" in stored.measurement()
+
+
+def test_a_causal_page_has_bars_a_long_context_and_cache_types(tmp_path):
+    torch.manual_seed(5)
+    config = transformers.LlamaConfig(
+        vocab_size=99, hidden_size=128, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, intermediate_size=64, initializer_range=0.15,
+    )  # fmt: skip
+    network = transformers.AutoModelForCausalLM.from_config(config).eval()
+    loaded = LoadedModel("made", network, None, "0" * 64, "made", "none")
+    ids = tuple(torch.randint(0, 99, (160,)).tolist())
+    passages = Passages((Passage("wikipedia:Made", "made", "none", 0, ids),), None)
+    target = NextToken(0.01)
+    calibration = calibration_of(loaded, passages.ids, target, probes=2, seed=0)
+    options = {"minimise": "bytes_read"}
+    result = compare(loaded, passages, calibration, target, options=options, repeats=2, curves=True)
+    page = made_page(tmp_path / "page.html", result).read_text()
+    assert "prompt keys stored" in page
+    assert "At 131,072 tokens" in page
+    assert "What a quantised cache costs" in page
+    assert set(result.cache_types) == set(CACHE_TYPES)
+    assert all(plan.predicted <= plan.target.distance for plan in result.alternatives)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
@@ -164,6 +165,9 @@ def plan(
             wanted = wanted or usual_target(default_target(loaded.model))
             calibration = calibration_of(loaded, passages.ids, wanted, probes=probes, seed=seed)
             source = text_source(loaded, passages, texts, model, parts)
+        shown = {"minimise": minimise, "quantize": quantize, "evict": evict, "decode": decode}
+        extra = [f" --{name} {quote(str(one))}" for name, one in shown.items() if one is not None]
+        source = replace(source, options=source.options + "".join(extra))
         result = compare(
             None if quick else loaded,
             passages,

@@ -29,11 +29,14 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.decoding.cache import (
     LOG2E,
-    Bits,
     DecodingLayer,
+    attend_all,
     check_memory,
+    loss_of_cache,
+    precisions_of,
     prepare_cache,
     rewound,
+    stored_bits,
 )
 from attnlimit.decoding.control import Controller
 from attnlimit.decoding.cost import cost_model
@@ -114,7 +117,7 @@ def fast_decoding(
     """
     network, _ = unwrap(model)
     _check_network(network)
-    stored = _loss_of_cache(plan) if store is None and evict is None else 0.0
+    stored = loss_of_cache(plan) if store is None and evict is None else 0.0
     target = None if kl is None else checks.positive(kl, "kl") - stored
     if target is not None and target <= 0:
         raise BadInput(
@@ -126,7 +129,7 @@ def fast_decoding(
     control.losses.stored = stored
     rule = getattr(plan, "evict", None) if evict is None else evict
     session = _Session(
-        network, model, plan, control, _precisions(network, plan, store), rule, seed, limit,
+        network, model, plan, control, precisions_of(network, plan, store), rule, seed, limit,
         levels, dense_below,
     )  # fmt: skip
     AttentionInterface.register(NAME, _attention)
@@ -310,8 +313,7 @@ class _Session:
         """Record the queries of a prompt."""
         assert self.evictor is not None
         key, value = layer.everything()
-        first = layer.first[:: layer.groups].tolist()
-        for row, skip in enumerate(first):
+        for row, skip in enumerate(layer.first[:: layer.groups].tolist()):
             one, size = slice(row, row + 1), key.shape[2]
             self.evictor.observe(
                 Call(
@@ -403,9 +405,8 @@ class _Session:
             self.observe(number, query, layer, given, kwargs.get("softcap"))
         if not self.step or self.rule == 0:
             if layer.dropped:
-                return attend_all(
-                    layer, query, given, kwargs.get("softcap"), kwargs.get("s_aux")
-                ), None
+                own = kwargs.get("softcap"), kwargs.get("s_aux")
+                return attend_all(layer, query, given, *own), None
             return self.dense(module, query, *layer.everything(), mask, scaling, kwargs)
         start = time.perf_counter()
         output = self.sampled(number, layer, query, given, kwargs)
@@ -535,59 +536,6 @@ def threshold_of(sampler: Sampler | None) -> float:
         f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
         "or sampled_attention for other samplers."
     )
-
-
-def _loss_of_cache(plan: Any) -> float:
-    """Predicted loss of a plan's cache, whatever is read of it."""
-    losses = getattr(plan, "losses", {})
-    return float(sum(loss for name, loss in losses.items() if name != "keys read"))
-
-
-def _precisions(
-    network: Any, plan: Any, store: Quantize | None
-) -> Sequence[Quantize | None] | None:
-    """Precision of each layer's cache, None where all hold the model's own numbers."""
-    if store is not None:
-        return (store,) * int(network.config.num_hidden_layers)
-    held: Sequence[Quantize | None] | None = getattr(plan, "quantize", None)
-    return held
-
-
-def stored_bits(precision: Quantize) -> Bits:
-    """Bits of keys and values that a cache of fast decoding holds, and the group of values."""
-    keys, values = precision.formats
-    kinds = [(form.kind, form.group) if form else None for form in (keys, values)]
-    held = kinds[0] == ("codes", None) and values is not None and values.kind == "codes"
-    if not held or keys is None or values is None:
-        raise BadInput(
-            f"Fast decoding cannot hold {precision.name}; give keys row8 or row4 and values "
-            'row8, row4, block8 or block4, as in al.Quantize("row8", "block4").'
-        )
-    return keys.bits, values.bits, int(values.group or 0)
-
-
-def attend_all(
-    layer: DecodingLayer, query: Tensor, scaling: float, softcap: float | None,
-    sinks: Tensor | None, rows: Any = slice(None),
-) -> Tensor:  # fmt: skip
-    """Dense outputs (b, n, H, d_v) of the last queries (B, H, n, d) of some sequences."""
-    groups, n = layer.groups, query.shape[2]
-    keys, values = (x[rows].float()[:, :, None] for x in layer.everything())
-    scores = query[rows].float().unflatten(1, (groups, -1)) @ keys.transpose(3, 4) * scaling
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    places, size = torch.arange(layer.length), layer.length
-    if layer.dropped:
-        added = torch.from_numpy(layer.added()[:, :size] / np.float32(LOG2E))
-        scores = scores + added.view(-1, groups, 1, 1, size)[rows]
-    first = torch.from_numpy(layer.first).view(-1, groups, 1, 1, 1)[rows]
-    seen = (places >= first) & (places <= torch.arange(size - n, size)[:, None])
-    scores = scores.masked_fill(~seen, -torch.inf)
-    if sinks is not None:
-        own = sinks.float().view(1, groups, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        scores = torch.cat([scores, own], -1)
-    weights = torch.softmax(scores, -1)[..., :size]
-    return (weights @ values).flatten(1, 2).transpose(1, 2).to(query.dtype)
 
 
 def _checked_limit(limit: float | None, sensitivity: Array | None) -> float | None:

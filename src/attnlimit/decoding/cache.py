@@ -21,6 +21,7 @@ from attnlimit.decoding.index import Counts, Floats, KeyIndex, Pages, centred_ke
 from attnlimit.decoding.kernels import pack_values
 from attnlimit.errors import BadInput
 from attnlimit.models.eviction.cache import CutLayer
+from attnlimit.planning.precision import Quantize
 
 ROOM = 512
 """Tokens that a new cache has room for beside those it begins with."""
@@ -455,3 +456,56 @@ def rewound(cache: DynamicCache) -> Iterator[None]:
             else:
                 vars(layer).clear()
                 vars(layer).update(others[number])
+
+
+def loss_of_cache(plan: Any) -> float:
+    """Predicted loss of a plan's cache, whatever is read of it."""
+    losses = getattr(plan, "losses", {})
+    return float(sum(loss for name, loss in losses.items() if name != "keys read"))
+
+
+def precisions_of(
+    network: Any, plan: Any, store: Quantize | None
+) -> Sequence[Quantize | None] | None:
+    """Precision of each layer's cache, None where all hold the model's own numbers."""
+    if store is not None:
+        return (store,) * int(network.config.num_hidden_layers)
+    held: Sequence[Quantize | None] | None = getattr(plan, "quantize", None)
+    return held
+
+
+def stored_bits(precision: Quantize) -> Bits:
+    """Bits of keys and values that a cache of fast decoding holds, and the group of values."""
+    keys, values = precision.formats
+    kinds = [(form.kind, form.group) if form else None for form in (keys, values)]
+    held = kinds[0] == ("codes", None) and values is not None and values.kind == "codes"
+    if not held or keys is None or values is None:
+        raise BadInput(
+            f"Fast decoding cannot hold {precision.name}; give keys row8 or row4 and values "
+            'row8, row4, block8 or block4, as in al.Quantize("row8", "block4").'
+        )
+    return keys.bits, values.bits, int(values.group or 0)
+
+
+def attend_all(
+    layer: DecodingLayer, query: Tensor, scaling: float, softcap: float | None,
+    sinks: Tensor | None, rows: Any = slice(None),
+) -> Tensor:  # fmt: skip
+    """Dense outputs (b, n, H, d_v) of the last queries (B, H, n, d) of some sequences."""
+    groups, n = layer.groups, query.shape[2]
+    keys, values = (x[rows].float()[:, :, None] for x in layer.everything())
+    scores = query[rows].float().unflatten(1, (groups, -1)) @ keys.transpose(3, 4) * scaling
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    places, size = torch.arange(layer.length), layer.length
+    if layer.dropped:
+        added = torch.from_numpy(layer.added()[:, :size] / np.float32(LOG2E))
+        scores = scores + added.view(-1, groups, 1, 1, size)[rows]
+    first = torch.from_numpy(layer.first).view(-1, groups, 1, 1, 1)[rows]
+    seen = (places >= first) & (places <= torch.arange(size - n, size)[:, None])
+    scores = scores.masked_fill(~seen, -torch.inf)
+    if sinks is not None:
+        own = sinks.float().view(1, groups, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        scores = torch.cat([scores, own], -1)
+    weights = torch.softmax(scores, -1)[..., :size]
+    return (weights @ values).flatten(1, 2).transpose(1, 2).to(query.dtype)

@@ -11,11 +11,12 @@ import pandas as pd
 
 from attnlimit.models.loading.model import LoadedModel
 from attnlimit.planning.calibration import CalibrationSet, calibration_of
-from attnlimit.planning.error import output_errors
+from attnlimit.planning.error import OutputError, output_errors
 from attnlimit.planning.evaluation import Evaluation, evaluate
 from attnlimit.planning.passages import Passages
 from attnlimit.planning.plan import Plan
 from attnlimit.planning.planner import make_plans
+from attnlimit.planning.precision import Quantize
 from attnlimit.planning.target import Target
 from attnlimit.result import format_pm
 from attnlimit.samplers import (
@@ -43,6 +44,8 @@ MEASURED = {
     "sinks + recent": (1 / 8, 1 / 4, 1 / 2),
 }
 """Sizes over the context at which samplers are run; of top-p the shares of the weight."""
+CACHE_TYPES = ("q8_0", "q8_0/q4_0", "q5_0", "q4_0", "int8", "int4", "fp8")
+"""Cache types of other programs whose loss a page states."""
 COLUMNS = ("law", "scheme", "sampler", "keys", "visible", "error", "stderr")
 Progress = Callable[[int, int], None]
 
@@ -56,6 +59,7 @@ class Comparison:
     evaluation: Evaluation | None = None
     unseen: bool = False  # whether the evaluated passage was not planned on
     curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
+    cache_types: Mapping[str, OutputError] = field(default_factory=dict)  # predicted, by name
     generated: Mapping[str, str] = field(default_factory=dict)  # texts by how they were written
 
     @property
@@ -185,10 +189,22 @@ def compare(
     ids = passages.measured_on()
     run = evaluate(loaded, ids, plans[0], repeats=repeats, seed=seed)
     rows: list[dict[str, Any]] = []
+    types: dict[str, OutputError] = {}
     if curves:
         rows = list(_curves(loaded, ids, target, calibration.probes, repeats, seed, progress))
+        if loaded.causal:
+            formats = {name: Quantize.parse(name) for name in CACHE_TYPES}
+            fits = {n: one for n, one in formats.items() if _divides(one, calibration)}
+            how: dict[str, Any] = {"probes": calibration.probes, "seed": seed, "check": False}
+            types = output_errors(loaded, ids, fits, output=target, **how) if fits else {}
     frame = pd.DataFrame(rows, columns=COLUMNS)
-    return Comparison(plans[0], sorted_plans, run, passages.unseen is not None, frame)
+    return Comparison(plans[0], sorted_plans, run, passages.unseen is not None, frame, types)
+
+
+def _divides(precision: Quantize, calibration: CalibrationSet) -> bool:
+    """Whether groups of a precision divide the model's heads."""
+    width = calibration.architecture["head_dim"]
+    return all(form is None or not width % (form.group or 1) for form in precision.formats)
 
 
 def calibrate(

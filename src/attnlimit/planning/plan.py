@@ -333,6 +333,17 @@ class Plan(Result, Pictured, BaseModel):
             return f"{names[0]} in every layer"
         return ", ".join(f"{name} in {count} layers" for name, count in counts.items())
 
+    def stored_bits(self) -> float:
+        """Bits of a number of the cache, with its scales, on average over layers."""
+        shape = self.shape(self.number)
+        widths = shape.width, shape.value_width
+        layers = self.quantize or (None,) * self.architecture["layers"]
+        rows = [
+            shape.row_bytes if one is None else one.token_bytes(*widths, shape.number)
+            for one in layers
+        ]
+        return float(8 * np.mean(rows) / sum(widths))
+
     def costs(
         self, tokens: int | None = None, *, without: str | None = None
     ) -> dict[str, tuple[float, float]]:

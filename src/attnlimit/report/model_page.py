@@ -7,6 +7,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from attnlimit.planning.comparison import Comparison
@@ -32,6 +33,8 @@ model = al.models.load({model!r})
 with al.models.sampled_attention(model, al.Plan.read("plan.json")):
     ...  # the model reads only those keys in here"""
 
+LONG = 131072
+"""Tokens of a long context, for which the page says what a plan means."""
 LABELS = {"kl": "KL divergence of the next token", "cosine_loss": "1 − cosine of the embedding"}
 SCHEMES = {
     "threshold": "threshold: heavy keys + a sample of the rest",
@@ -79,7 +82,7 @@ def model_page(record: dict[str, Any], result: Comparison, source: PageSource, b
         sentence=escape(result.headline()),
         answer="".join(f"<p>{escape(text)}</p>" for text in paragraphs) + doubt,
         cards=cards_html(_cards(result)),
-        output=_output_section(result),
+        output=_output_section(result) + _cache_types(result),
         generated=_generated(result),
         commands="".join(command_html(*command) for command in _commands(result, source)),
         link_threshold=docs_link("theory/threshold.md", "Threshold sampling", beside),
@@ -179,9 +182,76 @@ def _level(plan: Plan) -> dict[str, Any]:
         "trusted": plan.trusted,
         "next": plan.next_text,
         "sampler": (kinds.pop() or "all keys") if len(kinds) == 1 else None,
+        "bars": _bars(plan) if plan.target.measure == "kl" else [],
+        "long": _long_context(plan) if plan.target.measure == "kl" else "",
         "headKeys": plan.keys.ravel().tolist(),
         "headShares": (plan.contributions / (plan.predicted or 1.0)).ravel().tolist(),
     }
+
+
+def _bars(plan: Plan) -> list[dict[str, Any]]:
+    """Shares of keys read, bits and keys stored, each beside what dense attention has."""
+    keep = 1.0 if plan.evict is None else plan.evict.keep
+    whole = 8 * plan.number
+    bars = [
+        ("keys read", plan.mean_keys / plan.mean_visible, f"{plan.mean_keys:.3g} keys"),
+        ("bits of a number", plan.stored_bits() / whole, f"{plan.stored_bits():.3g} of {whole:g}"),
+        ("prompt keys stored", keep, "all" if keep == 1 else "the others evicted"),
+    ]
+    return [{"name": name, "share": share, "text": text} for name, share, text in bars]
+
+
+def _long_context(plan: Plan) -> str:
+    """What the plan means for a context of 128k tokens."""
+    costs = plan.costs(LONG)
+    read, stored, time = (costs[name] for name in ("bytes_read", "bytes_stored", "milliseconds"))
+    text = (
+        f"At {LONG:,} tokens a decoded token reads {_size(read[0])} instead of {_size(read[1])}, "
+        f"and the cache holds {_size(stored[0])} instead of {_size(stored[1])}"
+    )
+    if np.isfinite(time[0]):
+        text += (
+            f"; its attention takes {time[0]:.3g} ms instead of {time[1]:.3g} (fast decoding on "
+            "one core of a server, predicted)"
+        )
+    return f"{text}. The loss is that of {max(plan.tokens):,} tokens, and grows with the context."
+
+
+def _size(number: float) -> str:
+    return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.3g} MB"
+
+
+def _cache_types(result: Comparison) -> str:
+    """Predicted loss of cache types that other programs have, with a warning where they break."""
+    if not result.cache_types:
+        return ""
+    allowed = float(result.plan.target.distance)
+    rows = [
+        {
+            "cache type": name,
+            "predicted": format_pm(error.value, error.stderr),
+            "verdict": (
+                "breaks this model" if not error.trusted
+                else "within the target" if error.value <= allowed else "above the target"
+            ),
+            "where": error.blame(),
+        }
+        for name, error in result.cache_types.items()
+    ]  # fmt: skip
+    broken = [row["cache type"] for row in rows if row["verdict"] == "breaks this model"]
+    warning = (
+        f"<p class='warning'>{escape(', '.join(broken))}: more is lost than predictions hold for; "
+        "do not use it without a measurement.</p>"
+        if broken
+        else ""
+    )
+    return (
+        '<section aria-labelledby="types-title"><h2 id="types-title">What a quantised cache '
+        "costs</h2>"
+        '<p class="note">Predicted loss in nats of the next token, all keys read, of cache types '
+        "of llama.cpp and transformers; and the layers that cause it.</p>"
+        f"{warning}{scrolled(table(pd.DataFrame(rows)), 'Loss of cache types')}</section>"
+    )
 
 
 def _chosen(result: Comparison) -> int:

@@ -35,6 +35,16 @@ function drawLevel() {
     box.append(make("dt", term), make("dd", value));
     return box;
   }));
+  byId("target-bars").replaceChildren(...now.bars.map(({ name, share, text }) => {
+    const row = make("li");
+    const bar = make("span", "", "bar");
+    bar.style.width = `${Math.max(0.5, 100 * Math.min(1, share))}%`;
+    const track = make("span", "", "track");
+    track.append(bar);
+    row.append(make("span", name), track, make("span", `${percent(share, share < 0.1 ? 1 : 0)} · ${text}`, "share"));
+    return row;
+  }));
+  byId("target-long").textContent = now.long;
   byId("target-command").textContent = `${DATA.command} ${now.option}`;
 }
 
