@@ -1,6 +1,6 @@
 """No file on the disk can make this package run code: what would allow it is not in the source.
 
-But for one: the experiment of one's own that a user names, in `reproduce/experiment.py`.
+But for one: an object that a user names by the path of its file, in `registry.py`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MODULES = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "she
 CALLS = {"eval", "exec", "compile", "__import__"}
 METHODS = {"read_pickle", "to_pickle", "loads_pickle", "unpickle", "system", "popen",
            "exec_module", "load_module", "run_path", "run_module"}  # fmt: skip
-ASKED_FOR = {"reproduce/experiment.py": ["exec", "compile"]}
+ASKED_FOR = {"registry.py": ["exec", "compile"]}
 
 
 def findings(source: str) -> list[str]:

@@ -76,10 +76,10 @@ def read_json(path: Path) -> Any:
     except FileNotFoundError:
         raise Damaged(f"There is no file {path}; give the path of an existing one.") from None
     except RecursionError:
-        raise Damaged(f"{path} is damaged: it is nested too deeply.") from None
+        raise Damaged(f"{path} is damaged: it is nested too deeply; write it again.") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise Damaged(f"{path} is damaged: {reason}.") from None
+        raise Damaged(f"{path} is damaged: {reason}; write it again.") from None
     return content
 
 
@@ -114,5 +114,7 @@ def read_table(content: bytes, name: str) -> pd.DataFrame:
         raise
     except Exception as error:  # a damaged table can trip the reader anywhere
         reason = str(error).strip().split("\n")[0].rstrip(".")[:200]
-        raise Damaged(f"{name} is damaged: {reason or type(error).__name__}.") from None
+        raise Damaged(
+            f"{name} is damaged: {reason or type(error).__name__}; write it again."
+        ) from None
     return table

@@ -235,7 +235,10 @@ def _whitening(instances: Array, max_dim: int | None) -> tuple[Array, Array]:
         values, vectors = np.linalg.eigh(centred.T @ centred / (size - 1))
         values, vectors = values[::-1], vectors[:, ::-1]
     if values[0] <= 0:
-        raise BadInput("the negative bags' instances are all alike; there is no noise to whiten.")
+        raise BadInput(
+            "the negative bags' instances are all alike, so there is no noise to whiten; give "
+            "others."
+        )
     wanted = int(np.searchsorted(np.cumsum(values) / values.sum(), EXPLAINED) + 1)
     keep = min(wanted, max_dim or wanted, size // INSTANCES_EACH)
     return centre, vectors[:, :keep] / np.sqrt(values[:keep])

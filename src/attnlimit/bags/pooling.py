@@ -84,7 +84,9 @@ def whitening(
     shrunk, vectors = np.linalg.eigh(shrunk_covariance(covariance, chosen))
     keep = np.flatnonzero(shrunk > SMALLEST * np.trace(covariance))[::-1]
     if keep.size == 0:
-        raise BadInput("all instances of the noise are alike, so they cannot be whitened.")
+        raise BadInput(
+            "all instances of the noise are alike, so they cannot be whitened; give others."
+        )
     keep = keep[: None if max_dim is None else count(max_dim, "max_dim")]
     matrix = inverse[:, None] * (basis @ (vectors[:, keep] / np.sqrt(shrunk[keep])))
     return Whitening(centre, matrix, chosen)

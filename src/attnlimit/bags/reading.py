@@ -73,7 +73,7 @@ def _reading(name: object, what: str = "read") -> Iterator[None]:
     except AttnlimitError:
         raise
     except Exception as error:
-        raise BadInput(f"{name} could not be {what}: {reason(error)}.") from None
+        raise BadInput(f"{name} could not be {what}: {reason(error)}; give another file.") from None
 
 
 def reason(error: Exception) -> str:
@@ -235,7 +235,9 @@ def _read_folder(source: Path, bag: str, label: str, positive: object) -> Bags:
     root = source.resolve()
     for file, _ in files:
         if "\0" in file.name or root not in file.resolve().parents:
-            raise BadInput(f"{file} could not be read as an array: it leads out of {source}.")
+            raise BadInput(
+                f"{file} could not be read as an array: it leads out of {source}; put it inside."
+            )
     arrays, marks = [read_array(file) for file, _ in files], [mark for _, mark in files]
     return make_bags(arrays, marks, [file.stem for file, _ in files], positive=positive)
 

@@ -201,7 +201,10 @@ def _pooling(name: str, attention: Path | None) -> Any:
     try:
         state = torch.load(attention, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can fail anywhere in its reader
-        raise BadInput(f"{attention} could not be read as a state dict: {reason(error)}.") from None
+        raise BadInput(
+            f"{attention} could not be read as a state dict: {reason(error)}; write one with "
+            "torch.save."
+        ) from None
     if not isinstance(state, dict):
         raise BadInput(f"{attention} must hold a state dict, got {type(state).__name__}.")
     return GatedAttention.from_state(state)

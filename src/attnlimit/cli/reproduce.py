@@ -43,7 +43,9 @@ def dask_executor(address: str) -> Iterator[Executor]:
         client = distributed.Client(address, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-        raise BadInput(f"No Dask scheduler answers at {address} ({reason}).") from None
+        raise BadInput(
+            f"No Dask scheduler answers at {address} ({reason}); start one with `dask scheduler`."
+        ) from None
     with client:
         yield client.get_executor(pure=False)  # a shard may be computed again
 

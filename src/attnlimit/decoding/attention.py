@@ -173,7 +173,10 @@ def _check_network(network: Any) -> None:
             "generate without fast_decoding."
         )
     if getattr(network.config, "num_kv_shared_layers", 0):
-        raise BadInput(f"Layers of {name} share their keys, which fast decoding cannot read.")
+        raise BadInput(
+            f"Layers of {name} share their keys, which fast decoding cannot read; generate without "
+            "it."
+        )
 
 
 class _Session:
@@ -553,7 +556,10 @@ def current_session() -> _Session:
     """Return the state of the block of fast decoding that is active."""
     session = _active.get()
     if session is None:
-        raise AttnlimitError("This attention works inside fast_decoding alone.")
+        raise AttnlimitError(
+            "This attention works inside fast_decoding alone; use `with fast_decoding(model, "
+            "plan):`."
+        )
     return session
 
 

@@ -193,18 +193,18 @@ def _check_shapes(given: dict[str, Tensor]) -> None:
     ]
     axes = {tensor.dim() for tensor in given.values()}
     wrong = {
-        f"must all be {SHAPES}": len(axes) > 1 or not axes <= {2, 3, 4},
-        "must not be empty": any(0 in shape for shape in shapes),
-        "must be of the same N tokens": len({shape[2] for shape in shapes}) > 1,
-        "must have queries and keys of the same width d": q[3] != k[3],
-        "must have as many heads of k as of v, one for each group of q's": (
+        f"all be {SHAPES}": len(axes) > 1 or not axes <= {2, 3, 4},
+        "not be empty": any(0 in shape for shape in shapes),
+        "be of the same N tokens": len({shape[2] for shape in shapes}) > 1,
+        "have queries and keys of the same width d": q[3] != k[3],
+        "have as many heads of k as of v, one for each group of q's": (
             k[1] != v[1] or q[1] % max(1, k[1]) > 0
         ),
-        "must have the same number of layers": len({shape[0] for shape in shapes}) > 1,
+        "have the same number of layers": len({shape[0] for shape in shapes}) > 1,
     }
     for expected, failed in wrong.items():
         if failed:
-            raise BadInput(f"q, k and v {expected}; they are {listed}.")
+            raise BadInput(f"q, k and v must {expected}; they are {listed}.")
     if q[2] < 2:
         raise BadInput("There is one token; attention over it has nothing to sample, give more.")
     for name, tensor in given.items():

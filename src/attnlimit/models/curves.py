@@ -166,7 +166,9 @@ def _with_sizes(
     if counts.ndim > 1 or not counts.size:
         raise BadInput(f"n must be a number or a list of numbers, got shape {counts.shape}.")
     if sampler.draws == "without replacement" and counts.max() > len(head):
-        raise BadInput(f"There are {len(head)} tokens; n = {counts.max()} of them is too many.")
+        raise BadInput(
+            f"There are {len(head)} tokens; n = {counts.max()} of them is too many; give smaller n."
+        )
     return counts, [sampler.with_size(int(count)) for count in counts]
 
 

@@ -109,7 +109,7 @@ def read_corpus(source: str) -> Corpus:
         text files.
     """
     if not isinstance(source, str):
-        raise BadInput(f"A text is named by a string, got {type(source).__name__}.")
+        raise BadInput(f"A text must be named by a string, got {type(source).__name__}.")
     if source == "-":
         text = _decoded(_standard_input(), "standard input", MAX_BYTES)
         return _corpus([Document("stdin", text)], "standard input")
@@ -138,7 +138,7 @@ def _folder(path: Path) -> Corpus:
     try:
         files = sorted(f for f in path.rglob("*") if f.suffix in TEXT_SUFFIXES and f.is_file())
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
+        raise BadInput(f"{path} cannot be read: {error.strerror}; give a file that can.") from None
     if not files:
         raise BadInput(f"{path} has no text files ({', '.join(TEXT_SUFFIXES)}) in it.")
     documents = []
@@ -158,7 +158,7 @@ def _document(path: Path, most: int) -> tuple[Document, int]:
         with path.open("rb") as file:
             content = file.read(most + 1)  # the file system may state another size, such as /proc
     except OSError as error:
-        raise BadInput(f"{path} cannot be read: {error.strerror}.") from None
+        raise BadInput(f"{path} cannot be read: {error.strerror}; give a file that can.") from None
     return Document(path.stem, _decoded(content, str(path), most)), len(content)
 
 
@@ -184,7 +184,7 @@ def _decoded(content: bytes, name: str, most: int) -> str:
 
 def _corpus(documents: list[Document], source: str) -> Corpus:
     if not any(document.text.strip() for document in documents):
-        raise BadInput(f"The text of {source} is empty.")
+        raise BadInput(f"The text of {source} is empty; give another.")
     return Corpus(tuple(documents), source, "user's")
 
 
@@ -216,9 +216,11 @@ def unpacked(path: Path) -> bytes:
         with bz2.open(path) as file:
             content = file.read(MAX_BYTES + 1)
     except (OSError, EOFError) as error:
-        raise BadInput(f"{path} is damaged: {error}.") from None
+        raise BadInput(f"{path} is damaged: {error}; install gensim again.") from None
     if len(content) > MAX_BYTES:
-        raise BadInput(f"{path} unpacks to more than {MAX_BYTES >> 20} MB of text.")
+        raise BadInput(
+            f"{path} unpacks to more than {MAX_BYTES >> 20} MB of text; give a shorter one."
+        )
     return content
 
 
@@ -296,7 +298,9 @@ def read_labelled(source: str) -> LabelledTexts:
                 io.StringIO(read_corpus(str(path)).joined()), dtype=str, keep_default_na=False
             )
         except ValueError as error:
-            raise BadInput(f"{path} is not a CSV file: {str(error).splitlines()[0]}.") from None
+            raise BadInput(
+                f"{path} is not a CSV file: {str(error).splitlines()[0]}; give one."
+            ) from None
         if not {"text", "label"} <= set(rows.columns):
             raise BadInput(
                 f"{path} has no column text or no column label; give a CSV file with both, or a "

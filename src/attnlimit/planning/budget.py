@@ -164,7 +164,7 @@ def budget(
     if isinstance(target, Head):
         _refuse("a Head", samplers=samplers)
         if tokens is None:
-            raise BadInput("A Head's budget depends on its tokens: budget(head, tokens, ...).")
+            raise BadInput("A Head's budget depends on its tokens; call budget(head, tokens, ...).")
         points = tokens.points(count, seed=seed or 0) if x is None else x
         return _query_budget(target, tokens, points, allowed, size=size, method=method or "exact")
     raise BadInput(

@@ -58,7 +58,10 @@ def as_change(change: Any, prompt: int | None = None) -> Change:
     if isinstance(change, SamplerPlan):
         return _plan_change(change, prompt)
     if prompt is not None:
-        raise BadInput("prompt is for eviction rules: samplers act on every token of the text.")
+        raise BadInput(
+            "prompt is for eviction rules, and samplers act on every token of the text; leave it "
+            "out."
+        )
     return SampledKeys(change)
 
 

@@ -143,7 +143,9 @@ def evaluate(
         rows.append(read | held | _distances(dense, outputs, ids, before))
     frame = pd.DataFrame(rows)
     if not np.isfinite(frame["hidden_error"]).all():
-        raise BadInput("The changed model gave NaN; its weights are damaged.")
+        raise BadInput(
+            "The changed model gave NaN, so its weights may be damaged; load it in float32."
+        )
     means = {str(key): float(value) for key, value in frame.mean().items()}
     errors = frame.std(ddof=1) / len(frame) ** 0.5
     main = "kl" if "kl" in means else "embedding_cosine"

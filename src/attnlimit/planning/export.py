@@ -122,7 +122,7 @@ def _check_kvpress(folder: Path) -> Array:
     try:
         curves = np.load(io.BytesIO(read_bytes(path, 1 << 30)), allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise BadInput(f"{path} cannot be read: {error}.") from None
+        raise BadInput(f"{path} cannot be read: {error}; give another file.") from None
     shaped = isinstance(curves, np.ndarray) and curves.ndim == 3 and curves.shape[0] == 99
     must(shaped and curves.dtype.kind == "f", path, "numbers (99, layers, key-value heads)")
     must(bool(((curves >= 0) & (curves <= 1)).all()), path, "prune ratios between 0 and 1")
@@ -171,7 +171,7 @@ def _check_duo(folder: Path) -> tuple[Array, int, int]:
         rows = read_bytes(path, LARGEST).decode().splitlines()
         heads = np.loadtxt(rows, dtype=float, delimiter="\t", ndmin=2) if rows else np.empty(0)
     except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}.") from None
+        raise BadInput(f"{path} cannot be read: {error}; give another file.") from None
     fine = heads.size > 0 and bool(((heads >= 0) & (heads <= 1)).all())
     must(fine, path, "rows of layers with a number between 0 and 1 for each key-value head")
     config = read_object(folder / DUO_CONFIG)

@@ -149,7 +149,10 @@ def _opened(stored: StoredCaptures) -> tuple[Capture, ...]:
         return (read_arrays(stored.paths, causal=stored.causal),)
     captures = open_passages(stored.paths[0])
     if len({len(one) for one in captures}) > 1:
-        raise BadInput(f"The captures in {stored.paths[0]} are of passages of different lengths.")
+        raise BadInput(
+            f"The captures in {stored.paths[0]} are of passages of different lengths; capture "
+            "passages of equal length."
+        )
     return captures
 
 
@@ -214,4 +217,6 @@ def _load(path: Path) -> Any:
         raise BadInput(f"There is no file {path}; give the path of an existing one.") from None
     except (OSError, ValueError, EOFError, MemoryError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error).split("\n")[0].rstrip(".")
-        raise BadInput(f"{path} is not an array that numpy.save wrote: {reason}.") from None
+        raise BadInput(
+            f"{path} is not an array that numpy.save wrote: {reason}; write it with numpy.save."
+        ) from None

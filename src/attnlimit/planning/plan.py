@@ -462,9 +462,10 @@ class Plan(Result, Pictured, BaseModel):
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"])) or "its content"
             reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-            raise Damaged(f"{path} is damaged: {place}: {reason}.") from None
+            raise Damaged(f"{path} is damaged: {place}: {reason}; make the plan again.") from None
         except (BadInput, TypeError, ValueError) as error:
-            raise Damaged(f"{path} is damaged: {error}") from None
+            reason = str(error).rstrip(".")
+            raise Damaged(f"{path} is damaged: {reason}; make the plan again.") from None
         if stated != _digest(content):
             raise Damaged(
                 f"{path} was changed after it was written: its digest does not fit its content; "

@@ -153,7 +153,10 @@ def run_probes(
                 "float32, not quantised, or give an output function that is differentiable."
             )
         if not torch.isfinite(read).all():
-            raise BadInput("The model's output contains NaN or infinite numbers on this text.")
+            raise BadInput(
+                "The model's output contains NaN or infinite numbers on this text; load it in "
+                "float32."
+            )
         numbers = target.scale(read), target.limit(read)
         result = ProbeRun(*numbers, len(outputs.hidden), read.detach())
         receiver.on_output(result)

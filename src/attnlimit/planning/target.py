@@ -202,7 +202,8 @@ class Perplexity(NextToken):
     def to_distance(cls, value: float) -> float:
         if value <= 1:
             raise BadInput(
-                f"perplexity is the factor by which it may grow, above 1 like 1.01, got {value:g}."
+                "perplexity must be the factor by which it may grow, above 1 like 1.01, got "
+                f"{value:g}."
             )
         return float(np.log(value))
 

@@ -184,9 +184,7 @@ def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
     records = [folder.record() for folder in (first, second)]
     names = [record["experiment"] for record in records]
     if names[0] != names[1]:
-        raise BadInput(
-            f"Only runs of one kind can be compared; these are {names[0]!r} and {names[1]!r}."
-        )
+        raise BadInput(f"These are runs of {names[0]!r} and {names[1]!r}; give two of one kind.")
     with _readable(first) as left, _readable(second) as right:
         contents = left.content(records[0]), right.content(records[1])
         page = comparison_page(contents, (first.path.name, second.path.name))

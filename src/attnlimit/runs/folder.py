@@ -121,7 +121,10 @@ class RunFolder:
         content = read_json(path)
         for name, kind in TYPES.items():
             if not isinstance(content, dict) or not isinstance(content.get(name), kind):
-                raise Damaged(f"{path} is damaged: {name!r} is missing or of another type.")
+                raise Damaged(
+                    f"{path} is damaged: {name!r} is missing or of another type; run its command "
+                    "again."
+                )
         weights, version = content.get("weights"), content.get("version")
         if content.get("schema") != SCHEMA:
             raise OtherSchema(
@@ -129,7 +132,10 @@ class RunFolder:
                 "stored runs in another way; run its command again."
             )
         if content["key"] != run_key(content["experiment"], content["config"], weights, version):
-            raise Damaged(f"{path} is damaged: its key is not that of its configuration.")
+            raise Damaged(
+                f"{path} is damaged: its key is not that of its configuration; run its command "
+                "again."
+            )
         return content
 
     def lock(self) -> FileLock:
@@ -188,7 +194,7 @@ class RunFolder:
         if not isinstance(content, list) or not all(
             isinstance(entry, dict) and {"shard", "error"} <= set(entry) for entry in content
         ):
-            raise Damaged(f"{path} is damaged: it is not a list of shards that failed.")
+            raise Damaged(f"{path} is damaged: it must be a list of shards that failed.")
         return content
 
     def write_failures(self, failures: list[dict[str, Any]]) -> None:
@@ -211,7 +217,8 @@ class RunFolder:
             return read_table(read_bytes(path, MOST_TABLE), str(path))
         except (OSError, ValueError) as error:
             raise Damaged(
-                f"{str(error).rstrip('.')}; run its command again to make it from its shards."
+                f"{str(error).partition('; write')[0].rstrip('.')}; run its command again to make "
+                "it from its shards."
             ) from None
 
     @property

@@ -157,7 +157,7 @@ class Sampler(ABC):
                 f"shape {tuple(scores.shape)}; probabilities() must return one for each score."
             )
         if not ((chance >= 0) & (chance <= 1) | ~visible).all():
-            raise BadInput(f"{self.name} gave probabilities that do not lie between 0 and 1.")
+            raise BadInput(f"{self.name} gave probabilities outside 0 to 1; they must lie there.")
         chance = chance.masked_fill(~visible, 0.0)
         unsure = ~(chance == 1).any(-1, keepdim=True)
         if unsure.any():

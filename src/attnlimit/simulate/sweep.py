@@ -81,7 +81,9 @@ def sweep(
     """
     unknown = set(statistics) - {*SQUARED, *NORMS}
     if unknown:
-        raise BadInput(f"sweep does not know the statistics {sorted(unknown)}.")
+        raise BadInput(
+            f"sweep does not know the statistics {sorted(unknown)}; measure them with measure."
+        )
     reference = limit_reference(head, tokens)
     covariance = torch.from_numpy(reference.covariance)
     estimators: dict[str, Callable[[Prefix], Tensor]] = {

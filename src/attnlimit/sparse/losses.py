@@ -183,7 +183,8 @@ class UserLoss(Loss):
         if not gap < 1e-4:
             raise BadInput(
                 f"the prox of the loss {name!r} does not match its derivative: "
-                f"prox + gamma * slope(prox) misses z by {gap:.2g} at gamma = 0.7."
+                f"prox + gamma * slope(prox) misses z by {gap:.2g} at gamma = 0.7; mend one of "
+                "them."
             )
 
     def value(self, z: Array, y: Array) -> Array:

@@ -112,7 +112,8 @@ def capacity(
     decrement = minimum.decrement / minimum.value
     if decrement > TOLERANCE:
         raise NotConverged(
-            f"the capacity's minimisation stopped at a relative decrement of {decrement:.2g}.",
+            f"the capacity's minimisation stopped at a relative decrement of {decrement:.2g}; "
+            "change the strength slightly.",
             reached=decrement,
         )
     query = (float(cosine), float(sharpness)) if model == "attention" else (np.nan, np.nan)

@@ -105,7 +105,8 @@ def _fit(F: Array, y: Array, loss: Loss, ridge: float) -> LinearReadout:
     decrement = minimum.decrement / minimum.value
     if decrement > 1e-6:
         raise NotConverged(
-            f"the readout's training stopped at a relative decrement of {decrement:.2g}.",
+            f"the readout's training stopped at a relative decrement of {decrement:.2g}; raise the "
+            "ridge.",
             reached=decrement,
         )
     z = A @ minimum.x
@@ -169,7 +170,7 @@ def query_steps(
     pull = chosen.initial_pull
     sums = [(len(y), float(y.sum()), y @ X.mean(axis=1)) for X, y in blocks()]
     if not sums:
-        raise BadInput("there are no bags to train on.")
+        raise BadInput("there are no bags to train on; give some of both labels.")
     count, labels, total = (sum(parts) for parts in zip(*sums, strict=True))
     weights = lr_w * pull * total / count
     bias = lr_b * pull * labels / count
@@ -413,7 +414,9 @@ def separable(features: Array, labels: Array) -> bool:
     bounds = [(-1.0, 1.0)] * dim + [(None, None), (None, 1.0)]
     program = linprog(cost, A_ub=constraints, b_ub=np.zeros(n), bounds=bounds, method="highs")
     if program.status != 0:
-        raise NotConverged(f"the linear program of separability failed: {program.message}")
+        raise NotConverged(
+            f"the linear program of separability failed, try other bags: {program.message}"
+        )
     return bool(-program.fun > 1e-7)
 
 

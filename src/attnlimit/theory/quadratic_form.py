@@ -34,7 +34,7 @@ def quadratic_form_cdf(weights: Array, shifts: Array, value: float) -> tuple[flo
     if not error < TOLERANCE:
         raise NotConverged(
             f"the distribution of the queries' score deviations is off by {error:.2g} at "
-            f"{value:.4g}.",
+            f"{value:.4g}; use measure here.",
             reached=error,
         )
     return float(np.clip(fine, 0.0, 1.0)), error

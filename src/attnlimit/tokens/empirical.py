@@ -26,7 +26,7 @@ class Empirical(Tokens):
     def __init__(self, points: ArrayLike, weights: ArrayLike | None = None) -> None:
         self.locations = checks.real_array(points, "points", ndim=2)
         if self.locations.size == 0:
-            raise BadInput(f"points are empty, their shape is {self.locations.shape}.")
+            raise BadInput(f"points are empty, of shape {self.locations.shape}; give at least one.")
         size, self.dim = self.locations.shape
         if weights is None:
             self.weights = np.full(size, 1 / size)

@@ -98,7 +98,7 @@ class Gaussian(Tokens):
         u = self._direction(u)
         if (np.linalg.norm(u @ self._sqrt, axis=-1) > 0).any():
             raise UnboundedSupport(
-                "Gaussian tokens have no furthest point along u: the support is unbounded there."
+                "Gaussian tokens have no furthest point along u; use tokens of bounded support."
             )
         return np.broadcast_to(self._mean, u.shape).copy()
 

@@ -196,7 +196,9 @@ class Laplace(Product):
 
     def extreme(self, u: ArrayLike) -> Array:
         self._direction(u)
-        raise UnboundedSupport("Laplace tokens have no furthest point: the support is unbounded.")
+        raise UnboundedSupport(
+            "Laplace tokens have no furthest point; use tokens of bounded support."
+        )
 
     @property
     def tail(self) -> Tail:
@@ -208,7 +210,8 @@ class Laplace(Product):
         if largest >= 1 / self.scale:
             raise NoLimitError(
                 f"Laplace tokens of scale {self.scale:g} have no infinite-token limit where a "
-                f"coordinate of t reaches 1/scale = {1 / self.scale:g}; here it is {largest:.4g}."
+                f"coordinate of t is {largest:.4g}, not below 1/scale = {1 / self.scale:g}; use "
+                "smaller scores."
             )
         return tilt
 

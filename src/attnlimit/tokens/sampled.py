@@ -40,13 +40,15 @@ class Student(Tokens):
 
     def tilted_mean(self, t: ArrayLike) -> Array:
         if self.df <= 1:
-            raise NoLimitError(f"Student tokens have no mean with df = {self.df:g}, at most 1.")
+            raise NoLimitError(
+                f"Student tokens have no mean with df = {self.df:g}; it must exceed 1."
+            )
         return np.zeros_like(self._zero(t))
 
     def tilted_cov(self, t: ArrayLike) -> Array:
         if self.df <= 2:
             raise NoLimitError(
-                f"Student tokens have no finite covariance with df = {self.df:g}, at most 2."
+                f"Student tokens have no finite covariance with df = {self.df:g}; it must exceed 2."
             )
         variance = self.scale**2 * self.df / (self.df - 2)
         return np.broadcast_to(variance * np.eye(self.dim), (*self._zero(t).shape, self.dim)).copy()
@@ -56,13 +58,15 @@ class Student(Tokens):
         if tilt.any():
             raise NoLimitError(
                 f"Student tokens with df = {self.df:g} have no infinite-token limit at any query "
-                "whose scores vary: E exp<t, y> is infinite."
+                "whose scores vary; measure them at finite n."
             )
         return tilt
 
     def extreme(self, u: ArrayLike) -> Array:
         self._direction(u)
-        raise UnboundedSupport("Student tokens have no furthest point: the support is unbounded.")
+        raise UnboundedSupport(
+            "Student tokens have no furthest point; use tokens of bounded support."
+        )
 
     @property
     def transport_dim(self) -> int:
@@ -167,7 +171,9 @@ class _FromSampler(Tokens):
 
     def extreme(self, u: ArrayLike) -> Array:
         self._direction(u)
-        raise UnboundedSupport("the furthest point of tokens given by a function is not known.")
+        raise UnboundedSupport(
+            "the furthest point of tokens given by a function is not known; override extreme."
+        )
 
     @property
     def transport_dim(self) -> int:

@@ -182,7 +182,7 @@ class CapturedLayer:
             if not torch.isfinite(tensor).all():
                 raise BadInput(
                     f"The {name} of layer {layer} contain NaN or infinite numbers: the model's "
-                    "weights are damaged or its precision is too low for this text."
+                    "weights are damaged or its precision is too low; load it in float32."
                 )
         return CapturedLayer(q, k, v, *rest)
 

@@ -121,7 +121,10 @@ def _run_big_bird(base: Any, encoded: Encoded, wanted: Sequence[int], keep: Keep
             handle.remove()
     depth = len(base.encoder.layer)
     if len(projected) != 3 * depth:
-        raise BadInput(f"BigBird used {len(projected) // 3} of its {depth} layers' projections.")
+        raise BadInput(
+            f"BigBird used {len(projected) // 3} of its {depth} layers' projections; set "
+            "attention_type='original_full'."
+        )
     heads = base.config.num_attention_heads
     places = torch.arange(next(iter(projected.values())).shape[1])
     places = places if encoded.keep is None else places[encoded.keep]
@@ -158,6 +161,6 @@ def distance_bias(position_bias: Tensor) -> Tensor:
         if not torch.equal(matrix[:, row], by_distance[:, rows - row + length - 1]):
             raise BadInput(
                 "This model's position bias depends on more than the distance between tokens; "
-                "it cannot be captured without an N x N matrix."
+                "it cannot be captured; give q, k and v to from_arrays."
             )
     return by_distance.clone()

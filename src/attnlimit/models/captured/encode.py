@@ -139,5 +139,7 @@ def _patches(network: Any) -> int:
     embeddings = getattr(network.base_model, "embeddings", None)
     table = getattr(embeddings, "position_embeddings", None)
     if table is None:
-        raise BadInput("The inputs have no input_ids and the model no table of positions.")
+        raise BadInput(
+            "The inputs have no input_ids and the model no table of positions; give input_ids."
+        )
     return int(table.shape[1] if hasattr(table, "shape") else table.num_embeddings)

@@ -223,8 +223,8 @@ def recognise(
         ):
             return causal, window
     raise BadInput(
-        "This model's attention mask is neither causal, nor a sliding window, nor full: what its "
-        "queries see cannot be described here, so it cannot be captured."
+        "This model's attention mask is neither causal, nor a sliding window, nor full; "
+        "it cannot be captured, use another model."
     )
 
 
@@ -242,7 +242,9 @@ def _mask(
     """Return, in place of an n x m mask, a constant of its shape whose value names what is seen."""
     session = _active()
     if use_vmap:
-        raise BadInput("This model's attention mask depends on more than positions; not supported.")
+        raise BadInput(
+            "This model's attention mask depends on more than positions; use another model."
+        )
     start = int(kv_offset)
     keep = None
     if attention_mask is not None:
@@ -339,7 +341,7 @@ def _refuse_unknown(module: Any, kwargs: dict[str, Any]) -> None:
     if unknown:
         raise BadInput(
             f"{type(module).__name__} passes {', '.join(sorted(unknown))} to its attention, which "
-            "is not understood here; the model cannot be captured."
+            "is not understood here; use another model."
         )
 
 
@@ -352,16 +354,21 @@ def _decode(session: _Session, code: Tensor | None, module: Any, uneven: bool) -
         constant = flat or bool((code == number).all())  # static caches copy their masks
         if not constant or number not in session.seen:
             raise BadInput(
-                f"{type(module).__name__} changes its attention mask on the way; not supported."
+                f"{type(module).__name__} changes its attention mask on the way; use another model."
             )
         seen = session.seen[int(number)]
     if uneven and (code is None or seen.full):
-        raise BadInput("Cross-attention (queries and keys of other texts) cannot be captured.")
+        raise BadInput(
+            "Cross-attention (queries and keys of other texts) cannot be captured; use an encoder "
+            "or a decoder alone."
+        )
     return seen
 
 
 def _active() -> _Session:
     session = _session.get()
     if session is None:
-        raise AttnlimitError("The attnlimit attention only works inside attention_as.")
+        raise AttnlimitError(
+            "This attention works inside sampled_attention or capture alone; call one of them."
+        )
     return session

@@ -134,7 +134,9 @@ class CutLayer(DynamicLayer):
     def crop(self, tokens_to_remove: int) -> None:
         """Remove the last tokens, if they came after the cut."""
         if abs(tokens_to_remove) > self.fresh:
-            raise BadInput("A cut cache cannot be cropped to before the cut.")
+            raise BadInput(
+                "A cut cache cannot be cropped to before the cut; read the prompt again."
+            )
         super().crop(tokens_to_remove)
 
     def reset(self) -> None:

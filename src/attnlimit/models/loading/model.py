@@ -190,7 +190,9 @@ def load(
         is_folder, exists = path.is_dir() and not is_bundled, path.exists()
     except (OSError, RuntimeError) as error:  # a name too long, no such user's home
         reason = str(getattr(error, "strerror", None) or error).rstrip(".")
-        raise BadInput(f"There is no model at {text[:200]!r}: {reason}.") from None
+        raise BadInput(
+            f"There is no model at {text[:200]!r}: {reason}; give a name, a folder or a hub id."
+        ) from None
     if is_folder:
         return _load_folder(path, pickled, where)
     if not is_bundled and exists and path.suffix.lower() != ".gguf":
@@ -198,7 +200,10 @@ def load(
     if not is_bundled and not exists:
         _check_hub_id(text, is_path=not isinstance(name, str) or path.is_absolute())
     if pickled is not None:
-        raise BadInput(f"Pickled weights are read from local folders only; {text!r} is not one.")
+        raise BadInput(
+            f"Pickled weights are read from local folders only; {text!r} is not one; give the path "
+            "of a folder."
+        )
     if is_bundled:
         return _load_file(BUNDLED[text].path, where, BUNDLED[text])
     return _load_file(path, where) if exists else _load_hub(text, where)
@@ -309,7 +314,9 @@ def _dequantised(path: Path, sha256: str) -> Path:
         plain = kind.from_config(model.config, dtype=torch.float32)
         plain.load_state_dict(model.state_dict())
     except Exception as error:  # a foreign file can trip the library anywhere
-        raise BadInput(f"The model {path} cannot be loaded: {reason_of(error)}.") from None
+        raise BadInput(
+            f"The model {path} cannot be loaded: {reason_of(error)}; give another file."
+        ) from None
     check_complete(info, str(path))
     partial = folder.with_name(f"{folder.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)

@@ -117,7 +117,7 @@ def read_pickled(path: Path) -> dict[str, Tensor]:
     if not isinstance(state, dict) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()
     ):
-        raise BadInput(f"{path} does not hold a model's weights, named tensors.")
+        raise BadInput(f"{path} does not hold a model's weights, named tensors; give another file.")
     return state
 
 
@@ -128,7 +128,7 @@ def read_json(path: Path) -> dict[str, Any]:
         if not isinstance(content, dict):
             raise ValueError("it is not an object")
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{path} is damaged: {error}.") from None
+        raise BadInput(f"{path} is damaged: {error}; download the model again.") from None
     return content
 
 
@@ -258,14 +258,16 @@ def read_model(
     except AttnlimitError:
         raise
     except Exception as error:  # a foreign file can trip the library anywhere
-        raise BadInput(f"The model {name} cannot be loaded: {reason_of(error)}.") from None
+        raise BadInput(
+            f"The model {name} cannot be loaded: {reason_of(error)}; give another."
+        ) from None
     check_complete(info, name)
     model = where.put(model.eval().requires_grad_(False))
     for parameter, value in model.named_parameters():
         if not value.is_meta and not torch.isfinite(value).all():
             raise BadInput(
                 f"The weights of {name} contain NaN or infinite numbers, in {parameter}; "
-                "the file is damaged or training diverged."
+                "download the file again, or use another checkpoint."
             )
     notes: tuple[str, ...] = ()
     if where.dtype is None and model.dtype.itemsize < 4:

@@ -75,7 +75,7 @@ def sampler_table(network: Any, samplers: Samplers | None) -> SamplerTable:
     for place, sampler in chosen.items():
         if not (isinstance(place, tuple) and [type(index) for index in place] == [int, int]):
             raise BadInput(
-                f"Samplers are named by (layer, head), two whole numbers, got {place!r}."
+                f"Samplers must be named by (layer, head), two whole numbers, got {place!r}."
             )
         layer, head = place
         if not (0 <= layer < layers and 0 <= head < heads):

@@ -99,5 +99,5 @@ def embed(
             pooled = hidden.mean(0)
             rows.append((pooled / pooled.norm()).double().numpy())
     if not rows:
-        raise BadInput("There are no texts to embed.")
+        raise BadInput("There are no texts to embed; give a list of strings.")
     return np.stack(rows)

@@ -112,9 +112,13 @@ def capture_file(folder: str | Path, name: str, most: int = MOST_JSON, sha256: s
         raise Damaged(f"{address} is missing; copy the capture there again.") from None
     except Exception as error:  # every file system fails in a way of its own
         reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        raise BadInput(f"{address} cannot be read: {reason}.") from None
+        raise BadInput(
+            f"{address} cannot be read: {reason}; check its address and your access."
+        ) from None
     if len(content) > most:
-        raise Damaged(f"{address} is damaged: it is larger than it should be.")
+        raise Damaged(
+            f"{address} is damaged: it is larger than it should be; copy the capture there again."
+        )
     actual = digest(content)
     if actual != (sha256 or actual):
         raise Damaged(
@@ -145,7 +149,7 @@ class StoredLayers(Mapping[int, CapturedLayer]):
             try:
                 self._open[number] = _open_layer(path, about, self.manifest)
             except (OSError, KeyError, TypeError, ValueError) as error:
-                raise Damaged(f"{path} is damaged: {reason_of(error)}.") from None
+                raise Damaged(f"{path} is damaged: {reason_of(error)}; capture again.") from None
         return self._open[number]
 
     def __iter__(self) -> Iterator[int]:
@@ -161,7 +165,7 @@ def _open_layer(path: Path, about: LayerFile, manifest: Manifest) -> CapturedLay
     if size != about.bytes:
         raise ValueError(f"it has {size} bytes, and its manifest says {about.bytes}")
     if file_hash(path) != about.sha256:
-        raise ValueError("it does not have its SHA-256; capture again")
+        raise ValueError("it does not have its SHA-256")
     places, metadata = read_header(path)
     _check_shapes(places, manifest)
     attention = LayerAttention.model_validate_json(metadata["attention"])

@@ -133,7 +133,7 @@ class Manifest(Stored):
         try:
             return cls.model_validate_json(json.dumps(content))
         except ValidationError as error:
-            raise Damaged(f"{path} is damaged: {reason_of(error)}.") from None
+            raise Damaged(f"{path} is damaged: {reason_of(error)}; capture again.") from None
 
 
 def reason_of(error: Exception) -> str:

@@ -78,7 +78,7 @@ def cooling_error(
     queries = checks.query_rows(x, head.query_dim)
     tilts = head.tilts(queries)
     if not (np.linalg.norm(tilts, axis=1) > 0).all():
-        raise BadInput("A x is zero at a query: all scores are equal and none is the largest.")
+        raise BadInput("A x is zero at a query, so all scores are equal; leave that query out.")
     scale = np.ones(len(counts))
     if tokens.is_gaussian:
         scale = np.sqrt(2 * np.log(counts.astype(np.float64)))
@@ -100,7 +100,7 @@ def sharpest(head: Head, tokens: Tokens, x: Array, n: int) -> float:
     t, form = head.tilts(x), tokens.form
     score_std = float(np.linalg.norm(tokens.sqrt_cov() @ t))
     if not score_std > 0:
-        raise BadInput("the scores of a query do not vary over these tokens: none is the largest.")
+        raise BadInput("the scores of a query do not vary over these tokens; leave that query out.")
     if isinstance(form, GaussianForm):
         return min(MAX_SIGMA, 8 * np.sqrt(2 * np.log(n))) / score_std
     if isinstance(form, SphericalForm) and form.radial_dim > 1:

@@ -47,7 +47,7 @@ class CornerTable:
         if not off < _TOLERANCE:
             raise NotConverged(
                 f"the law of the cube's corner is off by {off:.2g} at n = {n}: "
-                "the query's scores A x have too unequal coordinates.",
+                "A x has too unequal coordinates; leave the query out.",
                 reached=off,
             )
         return weight

@@ -187,7 +187,8 @@ def _moments(a: float, theta: float) -> tuple[float, float, float, float]:
     # Integration by parts along u: the gap exceeds a by half of what is across.
     if not abs(shift - across / 2) <= NORMALISATION_TOLERANCE * (1 + a + across):
         raise NotConverged(
-            f"the critical law's gap at exponent {a:g} misses exponent + across / 2.",
+            f"the critical law's gap at exponent {a:g} misses exponent + across / 2; try a smaller "
+            "one.",
             reached=abs(shift - across / 2),
         )
     return float(none_met @ square), a + across / 2, second - shift**2, across

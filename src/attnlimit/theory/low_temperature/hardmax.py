@@ -134,7 +134,7 @@ def hardmax_target(head: Head, tokens: Tokens, t: Array) -> Array:
 
 def _at(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     if not np.linalg.norm(t) > 0:
-        raise BadInput("A x is zero at a query: all scores are equal and none is the largest.")
+        raise BadInput("A x is zero at a query, so all scores are equal; leave that query out.")
     atoms = tokens.atoms()
     if atoms is not None:
         return _levels(*population_levels(*atoms, t, V), n)
@@ -148,8 +148,8 @@ def _at(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
         case IndependentForm(reach=scale, edge="atom"):
             return _levels(*sign_levels(scale, t, V), n)
     raise BadInput(
-        f"the law of the best-scoring token is not known for {tokens!r}; it is for Gaussian, "
-        "Sphere, Ball, Cube, Signs and Empirical tokens."
+        f"the law of the best-scoring token is not known for {tokens!r}; use Gaussian, "
+        "Sphere, Ball, Cube, Signs or Empirical tokens."
     )
 
 
@@ -157,7 +157,7 @@ def _gaussian_direction(V: Array, tokens: Tokens, t: Array) -> tuple[float, Arra
     whitened = tokens.sqrt_cov() @ t
     score_std = float(np.linalg.norm(whitened))
     if not score_std > 0:
-        raise BadInput("the scores of a query do not vary over these tokens: none is the largest.")
+        raise BadInput("the scores of a query do not vary over these tokens; leave that query out.")
     return score_std, V @ tokens.sqrt_cov() @ (whitened / score_std)
 
 

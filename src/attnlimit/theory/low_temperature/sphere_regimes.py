@@ -119,7 +119,10 @@ def sphere_regimes(tokens: Tokens, n: ArrayLike, theta: ArrayLike) -> SphereRegi
     """
     form = tokens.form
     if not isinstance(form, SphericalForm) or form.radial_dim < 2:
-        raise BadInput(f"the critical temperature is known for Sphere and Ball, not {tokens!r}.")
+        raise BadInput(
+            "tokens must be a Sphere or a Ball, whose critical temperature is known, not "
+            f"{tokens!r}."
+        )
     counts = checks.token_list(n)
     ratio = np.atleast_1d(checks.real_array(theta, "theta"))
     half = (form.radial_dim - 1) / 2

@@ -168,7 +168,7 @@ def _moments(table: LaplaceTable, n: NDArray[np.int64], sigma: float) -> tuple[A
     if not (missed < NORMALISATION_TOLERANCE * max(1.0, sigma)).all():
         raise NotConverged(
             f"the exact law's bias at sigma = {sigma:g}, n = {n[missed.argmax()]} misses "
-            "-sigma * participation.",
+            "-sigma * participation; use measure there.",
             reached=float(missed.max()),
         )
     return bias, once @ quadratic + twice @ linear**2, participation

@@ -156,7 +156,7 @@ def check_weights(total: Array | Tensor, tolerance: float) -> float:
     if not missed <= tolerance:
         raise NotConverged(
             f"the exact law's quadrature is off: its weights sum to one only within {missed:.2g}, "
-            f"not within {tolerance:g}.",
+            f"not within {tolerance:g}; use measure here.",
             reached=missed,
         )
     return missed
