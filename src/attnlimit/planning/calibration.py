@@ -18,7 +18,6 @@ from attnlimit.models.captured.captured import Captured
 from attnlimit.models.captured.dense import attend_dense, call_of
 from attnlimit.models.captured.encode import encode, unwrap
 from attnlimit.models.captured.interface import Call, attention_as
-from attnlimit.models.eviction.cache import evictable_layers, rotation_for
 from attnlimit.models.eviction.rules import EvictionRule
 from attnlimit.models.loading.model import predicts_tokens
 from attnlimit.models.sampled.attention import SamplerTable
@@ -236,6 +235,8 @@ class ModelCalibration(CalibrationSet):
     def check_rule(self, rule: EvictionRule) -> None:
         if not rule.weighted:
             EvictedCache(rule).accumulator(self.network, 0, 1)
+        from attnlimit.models.eviction.cache import evictable_layers, rotation_for
+
         evictable_layers(self.network)
         rotation_for(self.network, rule)
 
