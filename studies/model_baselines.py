@@ -147,7 +147,7 @@ def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> P
     sized = interpolate(result, grid, bytes_cost=False)
     plans: Planned = {}
     for index, keys in enumerate(sampled):
-        terms = rest.terms_of(index)
+        terms = rest.terms(index)
         total = terms.variance.sum((0, 1)) + terms.bias.sum((0, 1)) ** 2
         plans[keys, SAMPLED] = (sampled[keys], _guess(result.run.scale * total, result.run.limit))
 

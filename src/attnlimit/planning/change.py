@@ -14,9 +14,10 @@ A change is one class that extends `Change` with two methods.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -66,8 +67,8 @@ class Accumulator(ABC):
         """Add one layer along a group of probes."""
 
     @abstractmethod
-    def terms(self) -> ErrorTerms:
-        """Return the sums, when every layer was added."""
+    def terms(self, index: int = 0) -> ErrorTerms:
+        """Return the sums of one of the changes, when every layer was added."""
 
 
 class Change(ABC):
@@ -79,6 +80,8 @@ class Change(ABC):
     """Whether the change is random, so that runs differ."""
     check_runs: int = 1
     """Runs that a prediction is checked by before it is called trusted."""
+    shares_passes: ClassVar[bool] = False
+    """Whether the effects of several changes of the class are added up together."""
 
     @property
     @abstractmethod
@@ -90,8 +93,10 @@ class Change(ABC):
         """Return the change for a model and a text's length; refuse what cannot be predicted."""
 
     @abstractmethod
-    def accumulator(self, network: Any, tokens: int, probes: int) -> Accumulator:
-        """Return what adds up the change's effect along the probes."""
+    def accumulator(
+        self, network: Any, tokens: int, probes: int, others: Sequence[Any] = ()
+    ) -> Accumulator:
+        """Return what adds up the effects of this change and `others` of its class."""
 
     @abstractmethod
     def active(self, model: Any, seed: int) -> AbstractContextManager[AttentionStats]:

@@ -91,6 +91,7 @@ class SampledKeys(Change):
 
     samplers: Samplers
     start: int = 0  # first position whose queries are sampled
+    shares_passes = True
     table: SamplerTable = field(default_factory=list)
 
     @property
@@ -107,8 +108,10 @@ class SampledKeys(Change):
         start = self.start if decode is None else max(0, tokens - decode)
         return replace(self, table=sampler_table(network, self.samplers), start=start)
 
-    def accumulator(self, network: Any, tokens: int, probes: int) -> SamplingTerms:
-        return SamplingTerms([self.table], probes, start=self.start)
+    def accumulator(
+        self, network: Any, tokens: int, probes: int, others: Sequence[SampledKeys] = ()
+    ) -> SamplingTerms:
+        return SamplingTerms([one.table for one in (self, *others)], probes, start=self.start)
 
     def active(self, model: Any, seed: int) -> AbstractContextManager[AttentionStats]:
         return sampled_attention(model, self.samplers, seed=seed, start=self.start)
@@ -223,10 +226,7 @@ class SamplingTerms(Accumulator):
             setattr(own, name, getattr(self, name)[first:last])
         return own
 
-    def terms(self) -> ErrorTerms:
-        return self.terms_of(0)
-
-    def terms_of(self, index: int) -> ErrorTerms:
+    def terms(self, index: int = 0) -> ErrorTerms:
         """Terms of one table."""
         count = max(1, self.queries)
         return ErrorTerms(
@@ -371,7 +371,9 @@ class Several(Change):
             )
         return replace(self, parts=tuple(part.bound_to(network, tokens) for part in parts))
 
-    def accumulator(self, network: Any, tokens: int, probes: int) -> Accumulator:
+    def accumulator(
+        self, network: Any, tokens: int, probes: int, others: Sequence[Any] = ()
+    ) -> Accumulator:
         accumulators = [part.accumulator(network, tokens, probes) for part in self.parts]
         return _SeveralTerms(accumulators, int(network.config.num_attention_heads))
 
@@ -403,7 +405,7 @@ class _SeveralTerms(Accumulator):
         for part in self.parts:
             part.add(layer)
 
-    def terms(self) -> ErrorTerms:
+    def terms(self, index: int = 0) -> ErrorTerms:
         every = [part.terms().by_query_head(self.heads) for part in self.parts]
         first = every[0]
         for other in every[1:]:

@@ -18,10 +18,9 @@ from attnlimit.errors import BadInput
 from attnlimit.models.captured.encode import Encoded, encode, unwrap
 from attnlimit.models.sampled.outputs import run
 from attnlimit.picture import Panel, Series
-from attnlimit.planning.change import Change, ErrorTerms
+from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.changes import (
     SampledKeys,
-    SamplingTerms,
     as_change,
     check_model,
     expected_pass,
@@ -228,6 +227,8 @@ def output_errors(
     if after is not None and isinstance(target, NextToken):
         target = target.from_position(max(after, target.first))
     starts = {one.start for one in bound.values() if isinstance(one, SampledKeys)}
+    if len(starts) > 1:
+        raise BadInput("Plans for different numbers of decoded tokens need calls of their own.")
     if starts not in ({0}, set()) and isinstance(target, NextToken):
         target = target.from_position(max(starts.pop(), target.first))
     accumulators = _Accumulators(network, bound, tokens, count)
@@ -247,35 +248,28 @@ def output_errors(
 
 
 class _Accumulators:
-    """Accumulators of several changes; samplers share their blocks of queries."""
+    """Accumulators of several changes; those of a class that allows it share their passes."""
 
     def __init__(
         self, network: Any, changes: Mapping[str, Change], tokens: int, probes: int
     ) -> None:
-        sampled = {n: one for n, one in changes.items() if isinstance(one, SampledKeys)}
-        self.places = {name: place for place, name in enumerate(sampled)}
-        starts = {one.start for one in sampled.values()}
-        self.sampling = None
-        if sampled:
-            tables = [one.table for one in sampled.values()]
-            self.sampling = SamplingTerms(tables, probes, start=starts.pop())
-        self.others = {
-            name: one.accumulator(network, tokens, probes)
-            for name, one in changes.items()
-            if name not in sampled
-        }
+        kinds: dict[Any, list[str]] = {}
+        for name, one in changes.items():
+            kinds.setdefault(type(one) if one.shares_passes else name, []).append(name)
+        self.places: dict[str, tuple[Accumulator, int]] = {}
+        for names in kinds.values():
+            first, *others = (changes[name] for name in names)
+            own = first.accumulator(network, tokens, probes, others)
+            self.places |= {name: (own, place) for place, name in enumerate(names)}
+        self.every = list({id(own): own for own, _ in self.places.values()}.values())
 
     def add(self, layer: ProbedLayer) -> None:
-        if self.sampling is not None:
-            self.sampling.add(layer)
-        for one in self.others.values():
+        for one in self.every:
             one.add(layer)
 
     def terms(self, name: str) -> ErrorTerms:
-        if name in self.others:
-            return self.others[name].terms()
-        assert self.sampling is not None
-        return self.sampling.terms_of(self.places[name])
+        accumulator, place = self.places[name]
+        return accumulator.terms(place)
 
 
 def _result(

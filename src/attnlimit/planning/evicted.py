@@ -64,7 +64,9 @@ class EvictedCache(Change):
             )
         return replace(self, prompt=size)
 
-    def accumulator(self, network: Any, tokens: int, probes: int) -> EvictionTerms:
+    def accumulator(
+        self, network: Any, tokens: int, probes: int, others: Sequence[Any] = ()
+    ) -> EvictionTerms:
         if not self.rule.weighted:
             raise BadInput(
                 f"{self.rule.name} draws nothing, so it has no variance to predict; measure it "
@@ -112,8 +114,8 @@ class EvictionTerms(Accumulator):
         if layer.first:
             self.importance[call.layer] = self.rule.importance(self._context(call))
 
-    def terms(self) -> ErrorTerms:
-        return self.terms_of(self.rule)
+    def terms(self, index: int = 0) -> ErrorTerms:
+        return self.terms_of(self.rules[index])
 
     def terms_of(self, rule: EvictionRule) -> ErrorTerms:
         """Terms of one rule."""

@@ -30,6 +30,8 @@ from attnlimit.models.sampled.stats import AttentionStats
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.probes import ProbedLayer
 
+UNBOUND = "Bind the change to a model first: change.bound_to(network, tokens)."
+
 
 def _symmetric(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
     most = 2 ** (bits - 1) - 1
@@ -190,11 +192,13 @@ class Quantize(Change):
             network, tokens
         )
 
-    def accumulator(self, network: Any, tokens: int, probes: int) -> Accumulator:
-        return PrecisionTerms([(self,) * int(network.config.num_hidden_layers)])
+    def accumulator(
+        self, network: Any, tokens: int, probes: int, others: Sequence[Any] = ()
+    ) -> Accumulator:
+        raise BadInput(UNBOUND)
 
     def active(self, model: Any, seed: int) -> Any:
-        raise BadInput("Bind the change to a model first: change.bound_to(network, tokens).")
+        raise BadInput(UNBOUND)
 
     def rounded(
         self, call_keys: Tensor, call_values: Tensor, generator: torch.Generator | None = None
@@ -258,6 +262,7 @@ class LayerPrecision(Change):
 
     layers: tuple[Quantize | None, ...]
     prompt: int | None = None  # tokens that are read before the cache is rounded
+    shares_passes = True
 
     @property
     def name(self) -> str:
@@ -277,8 +282,10 @@ class LayerPrecision(Change):
             )
         return self
 
-    def accumulator(self, network: Any, tokens: int, probes: int) -> PrecisionTerms:
-        return PrecisionTerms([self.layers], self.prompt or 0)
+    def accumulator(
+        self, network: Any, tokens: int, probes: int, others: Sequence[LayerPrecision] = ()
+    ) -> PrecisionTerms:
+        return PrecisionTerms([one.layers for one in (self, *others)], self.prompt or 0)
 
     def rounding(self, seed: int) -> Callable[[Call], Call]:
         """Return the function that rounds a call's keys and values."""
@@ -344,8 +351,8 @@ class PrecisionTerms(Accumulator):
         by_layer = [np.concatenate(self.parts[layer], axis=-1) for layer in sorted(self.parts)]
         return np.stack(by_layer, axis=2)
 
-    def terms(self) -> ErrorTerms:
-        squares = self.squares()[0]
+    def terms(self, index: int = 0) -> ErrorTerms:
+        squares = self.squares()[index]
         variance = squares.sum(0)
         keys = np.full(variance.shape[:2], float(self.tokens))
         parts = {"keys": squares[0].mean(-1), "values": squares[1].mean(-1)}

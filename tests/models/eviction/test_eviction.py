@@ -179,12 +179,12 @@ def test_rules_are_tried_beside_the_full_cache(model):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Evict(0.0), "keep is the share"),
-        (lambda: Evict(1.5), "keep is the share"),
+        (lambda: Evict(0.0), "the share of keys that stay"),
+        (lambda: Evict(1.5), "the share of keys that stay"),
         (lambda: Evict(0.5, 0), "observe"),
         (lambda: Evict(0.5, again=0), "again"),
         (lambda: Evict(0.5, sizes="mine"), "sizes"),
-        (lambda: SnapKV(-1), "keep is the share"),
+        (lambda: SnapKV(-1), "the share of keys that stay"),
     ],
 )
 def test_bad_sizes_are_refused(make, sentence):
@@ -283,7 +283,7 @@ def test_rules_are_named_by_text(model):
     evaluation = evaluate(model, prompts((40,))[0][0].tolist(), parse_rule("oldest:0.4"))
     assert evaluation.kl > 0
     for text, message in [
-        ("50", "keep is the share"),
+        ("50", "the share of keys that stay"),
         ("best:0.5", "no eviction rule 'best'"),
         ("snapkv:half", "keep"),
         ("snapkv:0.5,width=3", "has no width"),
@@ -313,6 +313,33 @@ def test_an_evicting_cache_of_gemma3(rule):
     reference = generate(network, inputs, rule, seed=3)
     cache = evicting_cache(network, rule, seed=3)
     assert torch.equal(generate(network, inputs, past_key_values=cache), reference)
+
+
+WAYS = {"Qwen2": {"num_key_value_heads": 2}, "GPT2": {}, "OPT": {}}
+SHAPE = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_evicting_cache_of_other_architectures(way):
+    options = SHAPE | WAYS[way] | {"pad_token_id": 0, "eos_token_id": None}
+    config = getattr(transformers, f"{way}Config")(**options)
+    network = transformers.AutoModelForCausalLM.from_config(config).eval()
+    _, inputs = prompts((40,))
+    sizes = []
+    for keep in (1.0, 0.5):
+        cache = evicting_cache(network, Evict(keep, recent=4))
+        assert generate(network, inputs, past_key_values=cache).shape == (1, 50)
+        sizes.append(cache.nbytes)
+    assert sizes[1] < 0.8 * sizes[0]
+    measured = evaluate(network, inputs["input_ids"][0].tolist(), Evict(0.5, recent=4), repeats=2)
+    assert measured.cache_bytes < measured.dense_cache_bytes
+
+
+def test_a_model_with_attention_of_its_own_is_refused():
+    config = transformers.FalconConfig(**SHAPE, pad_token_id=0, eos_token_id=None)
+    network = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(BadInput, match="never calls"):
+        generate(network, prompts((40,))[1], past_key_values=evicting_cache(network, Tova(0.5)))
 
 
 def test_an_evicting_cache_goes_without_a_trace(model):

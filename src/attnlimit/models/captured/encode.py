@@ -39,6 +39,14 @@ def unwrap(model: Any) -> tuple[Any, Any | None]:
     return model, None
 
 
+def called_module(network: Any) -> Any:
+    """Return the module that a pass of a model calls: of some causal ones (OPT) the decoder."""
+    base = network.base_model
+    decoder = network.get_decoder() if hasattr(network, "get_decoder") else None
+    alone = decoder is not None and decoder is getattr(base, "decoder", None)
+    return decoder if alone and not network.config.is_encoder_decoder else base
+
+
 def encode(
     model: Any,
     text: str | Sequence[int] | Tensor | Mapping[str, Tensor],

@@ -17,8 +17,8 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.models.captured.dense import attend_dense
-from attnlimit.models.captured.encode import unwrap
-from attnlimit.models.captured.interface import Call, Slots, attention_as
+from attnlimit.models.captured.encode import called_module, unwrap
+from attnlimit.models.captured.interface import Call, Slots, attention_as, check_calls
 from attnlimit.models.eviction.context import EvictionContext, Queries, Rotation, rotation_of
 from attnlimit.models.eviction.rules import EvictionRule, StandIns
 from attnlimit.models.loading.model import predicts_tokens
@@ -370,7 +370,7 @@ def evicting_cache(model: Any, rule: EvictionRule, *, seed: int = 0) -> Evicting
     if not isinstance(rule, EvictionRule):
         raise BadInput(f"The rule must be an eviction rule, such as al.Evict(0.5), got {rule!r}.")
     cache = EvictingCache(network, rule, checks.count(seed, "seed", smallest=0))
-    own, running = weakref.ref(cache), ExitStack()
+    own, running, sessions = weakref.ref(cache), ExitStack(), list[Any]()
 
     def attention(call: Call) -> Tensor:
         cut = own()
@@ -380,16 +380,18 @@ def evicting_cache(model: Any, rule: EvictionRule, *, seed: int = 0) -> Evicting
 
     def begin(module: Any, inputs: Any, options: dict[str, Any]) -> None:
         if own() is not None and options.get("past_key_values") is own():
-            running.enter_context(attention_as(network, attention))
+            sessions.append(running.enter_context(attention_as(network, attention)))
 
     def end(module: Any, inputs: Any, options: dict[str, Any], output: Any) -> None:
         given = options.get("past_key_values")
         if isinstance(given, EvictingCache) and given is own():
             running.close()
+            calls = sessions.pop().calls
             if output is not None:
+                check_calls(network, calls)
                 given.after_pass()
 
-    base = network.base_model
+    base = called_module(network)
     before = base.register_forward_pre_hook(begin, with_kwargs=True)
     after = base.register_forward_hook(end, with_kwargs=True, always_call=True)
     weakref.finalize(cache, lambda: (before.remove(), after.remove()))
@@ -412,7 +414,7 @@ def evicting(
             stats.cache_bytes = sum(getattr(layer, "bytes", size) for layer, size in both)
             stats.dense_bytes = sum(getattr(layer, "dense_bytes", size) for layer, size in both)
 
-    hook = network.base_model.register_forward_hook(after_pass)
+    hook = called_module(network).register_forward_hook(after_pass)
     try:
         yield evictor
     finally:

@@ -14,7 +14,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.captured.captured import precise
 from attnlimit.models.captured.dense import attend_dense
-from attnlimit.models.captured.encode import Encoded, encode, unwrap
+from attnlimit.models.captured.encode import Encoded, called_module, encode, unwrap
 from attnlimit.models.captured.interface import attention_as
 from attnlimit.models.loading.model import predicts_tokens
 from attnlimit.models.sampled.attention import Samplers, sampled_attention
@@ -42,9 +42,10 @@ def run(network: Any, encoded: Encoded) -> Outputs:
         states.append(precise(output.last_hidden_state[0]))
 
     causal, keep = predicts_tokens(network), slice(None) if encoded.keep is None else encoded.keep
-    handle = network.base_model.register_forward_hook(keep_hidden)
+    inner = called_module(network) if causal else network.base_model
+    handle = inner.register_forward_hook(keep_hidden)
     try:
-        output = (network if causal else network.base_model)(**encoded.inputs, **cache)
+        output = (network if causal else inner)(**encoded.inputs, **cache)
     finally:
         handle.remove()
     return Outputs(states[0][keep], precise(output.logits[0])[keep] if causal else None)
