@@ -39,8 +39,7 @@ OUT = Path("report/decoding.json")
 
 def captured_layer(tokens: int = 8192) -> tuple[Tensor, Tensor, Tensor, float]:
     """Last query, keys and values of one layer of SmolLM2 on an address, and its scale."""
-    from attnlimit.models.captured.dense import attend_dense
-    from attnlimit.models.captured.interface import attention_as
+    from attnlimit.models.attention import attend_dense, attention_as
 
     model = load("smollm2")
     assert model.tokenizer is not None

@@ -8,7 +8,7 @@ import torch
 
 from attnlimit import Threshold
 from attnlimit.models import load, output_errors, plan, wikipedia
-from attnlimit.models.captured.encode import encode
+from attnlimit.models.passes import encode
 from attnlimit.planning.probes import probe
 from attnlimit.planning.target import NextToken
 from benchmarks.row import Row, core_seconds

@@ -10,7 +10,7 @@ import torch
 
 from attnlimit import budget
 from attnlimit.models import capture, capture_sensitivities, load, open_capture, wikipedia
-from attnlimit.models.loading.model import BUNDLED, load_once
+from attnlimit.models.loading import BUNDLED, load_once
 from attnlimit.planning.calibration import CaptureCalibration, Mapper
 from attnlimit.planning.passages import StoredCaptures, read_passages
 from attnlimit.planning.planner import make_plans

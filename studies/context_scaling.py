@@ -19,9 +19,9 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.dense import call_products, grouped
-from attnlimit.models.captured.encode import encode, unwrap
-from attnlimit.models.sampled.attention import shape_of
+from attnlimit.models.attention import call_products, grouped
+from attnlimit.models.passes import encode, unwrap
+from attnlimit.models.sampled import shape_of
 from attnlimit.planning.probes import ProbedLayer, probe
 from attnlimit.planning.target import NextToken
 from attnlimit.theory.one_query.first_order import key_variances

@@ -76,7 +76,7 @@ def _halves(rows: Array, rng: np.random.Generator) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=1)
 def _model(name: str) -> Any:
-    from attnlimit.models.loading.model import load
+    from attnlimit.models.loading import load
 
     return load(name)
 
@@ -84,7 +84,7 @@ def _model(name: str) -> Any:
 @lru_cache(maxsize=256)
 def sentence_embeddings(model: str, title: str, most: int | None) -> Array:
     """Embeddings of an article's sentences, evenly spaced if there are more than `most`."""
-    from attnlimit.models.sampled.outputs import embed
+    from attnlimit.models.sampled import embed
     from attnlimit.models.texts import wikipedia
 
     result = sentences(wikipedia()[title].text)

@@ -9,8 +9,8 @@ import pandas as pd
 
 from attnlimit.intervals import resampled_means
 from attnlimit.models.captures import capture
-from attnlimit.models.loading.model import load_once
-from attnlimit.models.sampled.attention import Samplers
+from attnlimit.models.loading import load_once
+from attnlimit.models.sampled import Samplers
 from attnlimit.picture import FigureSpec, Panel, Series
 from attnlimit.reproduce.compare import groups, where
 from attnlimit.reproduce.downstream import (

@@ -14,7 +14,7 @@ from attnlimit.models.eviction.rules import (
     StreamingLLM,
     Tova,
 )
-from attnlimit.models.loading.model import load_once
+from attnlimit.models.loading import load_once
 from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.planning.error import output_errors
 from attnlimit.planning.evaluation import evaluate

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from attnlimit.models.loading.model import LoadedModel, load_once
+from attnlimit.models.loading import LoadedModel, load_once
 from attnlimit.reproduce.documents import passage
 
 NEEDLE = " The special magic number for {city} is {number}."

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.checks import Array
-from attnlimit.models.loading.model import load_once
+from attnlimit.models.loading import load_once
 from attnlimit.picture import FigureSpec, Series
 from attnlimit.planning.plan import Plan
 from attnlimit.planning.planner import plan as make_plan

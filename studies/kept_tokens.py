@@ -17,9 +17,9 @@ import attnlimit as al
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.models import Capture, CapturedHead
-from attnlimit.models.influence import head_influence
+from attnlimit.models.profile import head_influence
+from attnlimit.samplers.base import generator_of
 from attnlimit.samplers.systematic import proportional, systematic_sample
-from attnlimit.simulate.sampled import generator_of
 from tables import write_tables
 
 SIZES = (16, 64, 256)

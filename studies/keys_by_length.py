@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnlimit.models.captured.dense import attend_dense, call_products
-from attnlimit.models.captured.encode import encode
-from attnlimit.models.captured.interface import attention_as
-from attnlimit.models.loading.model import load_once
+from attnlimit.models.attention import attend_dense, attention_as, call_products
+from attnlimit.models.loading import load_once
+from attnlimit.models.passes import encode
 from attnlimit.reproduce.documents import passage
 from tables import write_tables
 

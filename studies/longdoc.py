@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from attnlimit.models.captured.captured import CapturedHead
+from attnlimit.models.captured import CapturedHead
 from attnlimit.models.curves import scheme_errors
 from attnlimit.picture import FigureSpec, Series
 from attnlimit.reproduce.compare import agreement, where

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from attnlimit.models.sampled.attention import sampler_table
+from attnlimit.models.sampled import sampler_table
 from attnlimit.picture import FigureSpec, Panel
 from attnlimit.planning.allocation import (
     Choice,

@@ -16,9 +16,9 @@ from torch import Tensor
 
 from attnlimit.checks import Array
 from attnlimit.constants import KL_LIMIT
-from attnlimit.models.captured.encode import encode
-from attnlimit.models.loading.model import load_once
-from attnlimit.models.sampled.attention import sampled_attention, shape_of
+from attnlimit.models.loading import load_once
+from attnlimit.models.passes import encode
+from attnlimit.models.sampled import sampled_attention, shape_of
 from attnlimit.picture import FigureSpec
 from attnlimit.planning.target import third_order
 from attnlimit.reproduce.compare import groups, where, with_uncertainty

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from attnlimit.models.loading.model import load_once
+from attnlimit.models.loading import load_once
 from attnlimit.picture import FigureSpec
 from attnlimit.planning.error import output_errors
 from attnlimit.planning.evaluation import evaluate

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnlimit.models.captured.encode import encode
 from attnlimit.models.eviction.rules import Evict
-from attnlimit.models.loading.model import load_once
-from attnlimit.models.sampled.attention import sampled_attention
-from attnlimit.models.sampled.outputs import run
+from attnlimit.models.loading import load_once
+from attnlimit.models.passes import encode, run
+from attnlimit.models.sampled import sampled_attention
 from attnlimit.planning.calibration import calibration_of
 from attnlimit.planning.changes import as_change
 from attnlimit.planning.error import OutputError, output_errors

@@ -19,8 +19,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from attnlimit.models.captured.dense import attend_dense
-from attnlimit.models.captured.interface import Call, attention_as
+from attnlimit.models.attention import Call, attend_dense, attention_as
 from attnlimit.models.eviction.cache import CacheEvictor
 from attnlimit.models.eviction.published import H2O, AdaKV, MomentKV, NexusSampling, PyramidKV
 from attnlimit.models.eviction.rules import (
@@ -31,9 +30,9 @@ from attnlimit.models.eviction.rules import (
     StreamingLLM,
     Tova,
 )
-from attnlimit.models.loading.model import load_once
-from attnlimit.models.sampled.attention import sampled_attention, shape_of
-from attnlimit.models.sampled.outputs import token_distances
+from attnlimit.models.loading import load_once
+from attnlimit.models.passes import token_distances
+from attnlimit.models.sampled import sampled_attention, shape_of
 from attnlimit.picture import FigureSpec, Series
 from attnlimit.planning.changes import SampledKeys
 from attnlimit.planning.error import output_errors

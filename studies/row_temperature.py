@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import spearmanr
 
 import attnlimit as al
-from attnlimit.models.captured.captured import CapturedHead
+from attnlimit.models.captured import CapturedHead
 from attnlimit.models.captures import Capture
 from attnlimit.models.profile import score_deviations
 from attnlimit.picture import REFERENCE, FigureSpec, Series

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.captured.dense import attend_dense, call_products, grouped
-from attnlimit.models.captured.interface import Call, attention_as
-from attnlimit.models.sampled.attention import shape_of
-from attnlimit.models.sampled.outputs import run
+from attnlimit.models.attention import Call, attend_dense, attention_as, call_products, grouped
+from attnlimit.models.passes import run
+from attnlimit.models.sampled import shape_of
 from attnlimit.planning.allocation import SizeErrors, allocate
 from attnlimit.samplers import Keep, Sampler, SinksAndRecent, TopK, TopP
 from thinned import Dense

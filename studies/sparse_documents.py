@@ -19,7 +19,7 @@ class Documents(PlannedBags):
     heading = "Bags of ten Wikipedia sentences, one of them from the article that is the signal"
 
     def config(self, paper: bool) -> Config:
-        from attnlimit.models.loading.model import BUNDLED
+        from attnlimit.models.loading import BUNDLED
 
         return {
             "articles": ["Amphibian", "Autism", "Apollo 11"],

@@ -9,7 +9,7 @@ import torch
 
 from attnlimit.checks import Array
 from attnlimit.models.captures import Capture, capture
-from attnlimit.models.loading.model import load_once
+from attnlimit.models.loading import load_once
 from attnlimit.reproduce.downstream import retrieval_task
 from attnlimit.reproduce.experiment import Config
 from attnlimit.theory.one_query.population import population_law

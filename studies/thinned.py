@@ -7,10 +7,9 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from attnlimit.models.captured.encode import Encoded, encode
-from attnlimit.models.loading.model import LoadedModel, load_once
-from attnlimit.models.sampled.attention import Samplers, sampled_attention
-from attnlimit.models.sampled.outputs import run
+from attnlimit.models.loading import LoadedModel, load_once
+from attnlimit.models.passes import Encoded, encode, run
+from attnlimit.models.sampled import Samplers, sampled_attention
 from attnlimit.planning.target import NextToken
 from attnlimit.reproduce.documents import passage
 

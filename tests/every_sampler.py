@@ -3,7 +3,8 @@
 import torch
 
 import attnlimit as al
-from attnlimit.models.captured.captured import CapturedLayer, Mask
+from attnlimit.models.attention import Mask
+from attnlimit.models.captured import CapturedLayer
 from attnlimit.models.captures import Capture
 from attnlimit.samplers import Quest, Santa, Twilight
 from outside_sampler import Nearby

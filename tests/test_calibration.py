@@ -18,7 +18,7 @@ import pytest
 import attnlimit as al
 from attnlimit.curve import Curve
 from attnlimit.models import from_arrays
-from attnlimit.models.loading.model import BUNDLED
+from attnlimit.models.loading import BUNDLED
 from attnlimit.planning.target import KL_LIMIT, third_order
 from attnlimit.reproduce import run
 from attnlimit.reproduce.compare import OWN, with_z

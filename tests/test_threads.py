@@ -4,7 +4,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from attnlimit.models.captured.captured import CapturedHead
+from attnlimit.models.captured import CapturedHead
 from attnlimit.planning.head_budget import captured_head_budget
 from attnlimit.planning.search import Tolerance
 from attnlimit.threads import one_thread

@@ -29,8 +29,7 @@ from attnlimit.models import (
     output_weights,
     read_corpus,
 )
-from attnlimit.models.captured.dense import attend_dense
-from attnlimit.models.captured.interface import attention_as
+from attnlimit.models.attention import attend_dense, attention_as
 from attnlimit.models.eviction.cache import CacheEvictor
 from attnlimit.planning.calibration import calibration_of
 from attnlimit.planning.export import export_plan

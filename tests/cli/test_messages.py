@@ -27,8 +27,8 @@ TO_DO = re.compile(
 )
 # A reason that its caller puts into a sentence, what Python's own protocols raise, and Ctrl-C.
 REASONS = {
-    "bags/reading.py", "files.py", "models/loading/read.py", "models/store/folder.py",
-    "models/store/format.py", "planning/plan.py", "samplers/threshold.py",
+    "bags/reading.py", "files.py", "models/model_files.py", "models/store.py",
+    "planning/plan.py", "samplers/threshold.py",
 }  # fmt: skip
 PROTOCOLS = {"AttributeError", "KeyError", "KeyboardInterrupt", "Exit", "StopIteration"}
 

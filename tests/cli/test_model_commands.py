@@ -122,7 +122,7 @@ def test_a_wrong_plan_is_refused_before_the_model_is_loaded(arguments, message, 
     def load(*given):
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("attnlimit.models.loading.model.load_once", load)
+    monkeypatch.setattr("attnlimit.models.loading.load_once", load)
     code, _, err = call("plan", *arguments)
     assert code == 2
     assert re.search(message, err)
@@ -184,7 +184,7 @@ def test_a_wrong_evaluation_is_refused_before_the_model_is_loaded(arguments, mes
     def load(*given):
         raise AssertionError("loaded")
 
-    monkeypatch.setattr("attnlimit.models.loading.model.load_once", load)
+    monkeypatch.setattr("attnlimit.models.loading.load_once", load)
     code, _, err = call("evaluate", *arguments)
     assert code == 2
     assert re.search(message, err)
@@ -212,7 +212,7 @@ def test_pickled_weights_are_read_when_named_and_not_otherwise(texts, tmp_path):
     import torch
     from safetensors.torch import load_file
 
-    from attnlimit.models.loading.model import BUNDLED
+    from attnlimit.models.loading import BUNDLED
 
     packaged = BUNDLED["minilm"].path.parent
     folder = tmp_path / "model"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attnlimit.models import open_capture
-from attnlimit.models.captured.captured import OutputGradients, Probes
+from attnlimit.models.captured import OutputGradients, Probes
 from attnlimit.planning.passages import StoredCaptures
 from attnlimit.planning.probes import replay
 from every_sampler import made_capture

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from attnlimit.models import capture, load, wikipedia
-from attnlimit.models.loading.model import BUNDLED
+from attnlimit.models.loading import BUNDLED
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import torch
 import attnlimit as al
 from attnlimit.errors import BadInput
 from attnlimit.models.curves import replicate_errors
-from attnlimit.models.influence import delta_curves, head_influence
+from attnlimit.models.profile import delta_curves, head_influence
 from attnlimit.samplers import Iid
 
 
@@ -40,7 +40,7 @@ def test_influence_is_the_derivative_of_the_mean_output(cap):
 
 def test_a_block_at_a_time_gives_the_same_influence(cap, monkeypatch):
     whole = cap.influence(4, 5)
-    monkeypatch.setattr("attnlimit.models.influence.BLOCK", 1000)
+    monkeypatch.setattr("attnlimit.models.profile.BLOCK", 1000)
     np.testing.assert_allclose(cap.influence(4, 5), whole, rtol=1e-4)
 
 

@@ -8,7 +8,7 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from attnlimit.models import load, wikipedia  # noqa: E402
-from attnlimit.models.loading.model import BUNDLED  # noqa: E402
+from attnlimit.models.loading import BUNDLED  # noqa: E402
 
 IDS = torch.randint(0, 99, (60,), generator=torch.Generator().manual_seed(2))
 SMALL = {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}

@@ -17,7 +17,7 @@ from attnlimit.models import (  # noqa: E402
     output_errors,
     output_weights,
 )
-from attnlimit.models.captured.encode import encode  # noqa: E402
+from attnlimit.models.passes import encode  # noqa: E402
 from attnlimit.planning.changes import as_change  # noqa: E402
 from attnlimit.planning.evaluation import changed_runs  # noqa: E402
 from attnlimit.planning.target import NextToken  # noqa: E402

@@ -10,8 +10,7 @@ pytest.importorskip("transformers")
 
 import attnlimit as al
 from attnlimit.models import evaluate, output_error, output_errors, sampled_attention
-from attnlimit.models.captured.encode import encode
-from attnlimit.models.sampled.outputs import run
+from attnlimit.models.passes import encode, run
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, expected_pass
 from attnlimit.planning.error import compare_with_run
 from attnlimit.planning.probes import probe

@@ -14,7 +14,7 @@ import attnlimit as al
 from attnlimit import Plan
 from attnlimit.models import capture, evaluate, output_error, sampled_attention
 from attnlimit.models import plan as make_plan
-from attnlimit.models.loading.model import LoadedModel
+from attnlimit.models.loading import LoadedModel
 from attnlimit.planning.allocation import SizeErrors, allocate, cheapest_common
 from attnlimit.planning.target import Target, register_target
 

@@ -11,7 +11,7 @@ import torch
 import attnlimit as al
 from attnlimit.models import capture, capture_sensitivities, open_capture
 from attnlimit.models import plan as make_plan
-from attnlimit.models.store.folder import CaptureWriter
+from attnlimit.models.store import CaptureWriter
 from attnlimit.planning.probes import SPOOL
 
 transformers = pytest.importorskip("transformers")
@@ -126,7 +126,7 @@ def test_an_interrupted_capture_is_made_again(causal, kept, tmp_path, monkeypatc
         add(self, number, layer)
 
     with monkeypatch.context() as patch:
-        patch.setattr("attnlimit.models.store.folder.CaptureWriter.add", stops)
+        patch.setattr("attnlimit.models.store.CaptureWriter.add", stops)
         with pytest.raises(Halfway):
             capture_sensitivities(causal, IDS, tmp_path, probes=11, seed=5)
     assert not (tmp_path / SPOOL).exists()

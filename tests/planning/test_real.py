@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 import attnlimit as al
 from attnlimit.models import evaluate, output_errors, sampled_attention
 from attnlimit.models import plan as make_plan
-from attnlimit.models.loading.model import BUNDLED
+from attnlimit.models.loading import BUNDLED
 
 pytestmark = pytest.mark.slow
 

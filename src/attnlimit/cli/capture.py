@@ -61,8 +61,8 @@ def capture(
         checks.one_of(output, OUTPUTS, "--output")
     from attnlimit.models.captures import Capture
     from attnlimit.models.captures import capture as capture_model
-    from attnlimit.models.loading.model import load
-    from attnlimit.models.store.folder import local_path
+    from attnlimit.models.loading import load
+    from attnlimit.models.store import local_path
     from attnlimit.planning.passages import part_folder, read_passages
     from attnlimit.planning.probes import capture_sensitivities
 

@@ -12,7 +12,7 @@ from attnlimit.cli.options import ARTICLE, AsJson, PassageTokens, Seed, html, pr
 from attnlimit.cli.plan import show, text_source, usual_target, write_plan_page
 
 if TYPE_CHECKING:
-    from attnlimit.models.loading.model import LoadedModel
+    from attnlimit.models.loading import LoadedModel
     from attnlimit.planning.comparison import Comparison
     from attnlimit.planning.passages import Passages
 
@@ -30,7 +30,7 @@ def demo(
 
     MiniLM, an encoder, stands in where SmolLM2's weights are not installed.
     """
-    from attnlimit.models.loading.model import BUNDLED, load_once
+    from attnlimit.models.loading import BUNDLED, load_once
     from attnlimit.planning.calibration import calibration_of
     from attnlimit.planning.comparison import compare
     from attnlimit.planning.passages import Passages
@@ -55,7 +55,7 @@ def generated_texts(loaded: LoadedModel, passages: Passages, result: Comparison)
     """Texts that a causal model writes after a prompt, with all keys and with the plan's."""
     import torch
 
-    from attnlimit.models.sampled.attention import sampled_attention
+    from attnlimit.models.sampled import sampled_attention
 
     tokenizer = loaded.tokenizer
     if not loaded.causal or tokenizer is None:

@@ -86,7 +86,7 @@ def evaluate(
             "--evict 0.25."
         )
     checks.one_of(sizes, SIZES, "--sizes")
-    from attnlimit.models.loading.model import load_once
+    from attnlimit.models.loading import load_once
     from attnlimit.planning.error import output_errors
     from attnlimit.planning.evaluation import evaluate as run_change
     from attnlimit.planning.passages import read_passages

@@ -61,7 +61,7 @@ def generate(
         raise BadInput(f"--threshold must be positive, got {threshold:g}; 64 is usual.")
     if temperature < 0:
         raise BadInput(f"--temperature must be 0 or more, got {temperature:g}.")
-    from attnlimit.models.loading.model import load_once
+    from attnlimit.models.loading import load_once
     from attnlimit.models.texts import read_corpus
     from attnlimit.planning.plan import Plan
     from attnlimit.samplers import Threshold

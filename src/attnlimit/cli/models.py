@@ -11,7 +11,7 @@ def models(json: AsJson = False) -> None:
     """List the models and texts that are available here."""
     import pandas as pd
 
-    from attnlimit.models.loading.model import BUNDLED, cache_folder
+    from attnlimit.models.loading import BUNDLED, cache_folder
 
     rows = []
     for model in BUNDLED.values():

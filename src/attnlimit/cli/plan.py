@@ -35,7 +35,7 @@ from attnlimit.errors import BadInput
 
 if TYPE_CHECKING:
     from attnlimit.models.captures import Capture
-    from attnlimit.models.loading.model import LoadedModel
+    from attnlimit.models.loading import LoadedModel
     from attnlimit.planning.calibration import CalibrationSet
     from attnlimit.planning.comparison import Comparison
     from attnlimit.planning.passages import Passages
@@ -120,7 +120,7 @@ def plan(
     if more_files and capture is None:
         raise BadInput(f"{more_files[0]!r} is no option; files come after --capture.")
     from attnlimit.models.eviction.rules import parse_rule
-    from attnlimit.models.loading.model import load_once
+    from attnlimit.models.loading import load_once
     from attnlimit.planning.allocation import UNITS, SamplerGrid
     from attnlimit.planning.calibration import CaptureCalibration, calibration_of
     from attnlimit.planning.comparison import compare

@@ -127,7 +127,7 @@ def _show_page(path: Path, json: bool) -> None:
 
 def find_run(name: str, out: Path) -> RunFolder:
     """Return the run folder `name`, or the one under `out` whose name begins so."""
-    from attnlimit.models.store.format import MANIFEST
+    from attnlimit.models.store import MANIFEST
     from attnlimit.runs import RunFolder
 
     if name and (Path(name) / "run.json").is_file():

@@ -47,7 +47,7 @@ def tokens(
     import pandas as pd
 
     from attnlimit.models.captures import capture, open_capture
-    from attnlimit.models.loading.model import load
+    from attnlimit.models.loading import load
     from attnlimit.models.texts import read_corpus
     from attnlimit.report.page import write_page
     from attnlimit.report.token_page import token_page

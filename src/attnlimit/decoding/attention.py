@@ -44,13 +44,12 @@ from attnlimit.decoding.dot import BLOCK
 from attnlimit.decoding.kernels import NEAR, NEVER, OUTLIERS, decode_by_keys, decode_by_pages
 from attnlimit.decoding.stats import DecodingStats
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.models.captured.captured import Mask
-from attnlimit.models.captured.encode import unwrap
-from attnlimit.models.captured.interface import HARMLESS_ARGUMENTS, Call
+from attnlimit.models.attention import HARMLESS_ARGUMENTS, Call, Mask
 from attnlimit.models.eviction.cache import CacheEvictor, CutLayer
 from attnlimit.models.eviction.rules import EvictionRule
-from attnlimit.models.loading.model import predicts_tokens
-from attnlimit.models.sampled.attention import SamplerPlan, Samplers, sampler_table
+from attnlimit.models.loading import predicts_tokens
+from attnlimit.models.passes import unwrap
+from attnlimit.models.sampled import SamplerPlan, Samplers, sampler_table
 from attnlimit.planning.cost import Shape
 from attnlimit.planning.precision import Quantize
 from attnlimit.samplers import Sampler, Threshold, TwoLevel
@@ -531,10 +530,8 @@ def threshold_of(sampler: Sampler | None) -> float:
     """Return c of a sampler that the kernels know; infinite for None, which reads all keys."""
     if sampler is None:
         return float("inf")
-    if isinstance(sampler, TwoLevel):
-        return sampler.c
-    if isinstance(sampler, Threshold):
-        return sampler.c
+    if sampler.threshold is not None:
+        return sampler.threshold
     raise BadInput(
         f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
         "or sampled_attention for other samplers."

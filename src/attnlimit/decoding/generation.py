@@ -16,8 +16,8 @@ from attnlimit.decoding.attention import current_session, fast_decoding
 from attnlimit.decoding.cache import rewound
 from attnlimit.decoding.stats import DecodingStats
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.encode import unwrap
-from attnlimit.models.sampled.attention import Samplers
+from attnlimit.models.passes import unwrap
+from attnlimit.models.sampled import Samplers
 from attnlimit.result import Result, format_pm
 
 CHECKS = 8

@@ -18,7 +18,7 @@ from ..planning.probes import capture_sensitivities as capture_sensitivities
 from ..planning.probes import output_weights as output_weights
 from ..planning.target import Target as Target
 from ..planning.target import register_target as register_target
-from .captured.captured import CapturedHead as CapturedHead
+from .captured import CapturedHead as CapturedHead
 from .captures import Capture as Capture
 from .captures import capture as capture
 from .captures import from_arrays as from_arrays
@@ -40,12 +40,12 @@ from .eviction.rules import SnapKV as SnapKV
 from .eviction.rules import StreamingLLM as StreamingLLM
 from .eviction.rules import Tova as Tova
 from .eviction.rules import register_rule as register_rule
-from .influence import DeltaCurves as DeltaCurves
-from .influence import delta_curves as delta_curves
-from .loading.model import LoadedModel as LoadedModel
-from .loading.model import load as load
-from .sampled.attention import sampled_attention as sampled_attention
-from .sampled.stats import AttentionStats as AttentionStats
+from .loading import LoadedModel as LoadedModel
+from .loading import load as load
+from .profile import DeltaCurves as DeltaCurves
+from .profile import delta_curves as delta_curves
+from .sampled import AttentionStats as AttentionStats
+from .sampled import sampled_attention as sampled_attention
 from .texts import Corpus as Corpus
 from .texts import Document as Document
 from .texts import addresses as addresses

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +16,19 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.models import curves
-from attnlimit.models.captured.captured import Captured, CapturedLayer, Mask
-from attnlimit.models.captured.dense import run_layers
-from attnlimit.models.captured.encode import encode, unwrap
-from attnlimit.models.influence import influence
-from attnlimit.models.profile import horizons, profile
-from attnlimit.models.store.folder import (
+from attnlimit.models.attention import Call, Mask, attend_dense, attention_as, check_calls, precise
+from attnlimit.models.captured import Captured, CapturedLayer
+from attnlimit.models.passes import Encoded, encode, unwrap
+from attnlimit.models.profile import horizons, influence, profile
+from attnlimit.models.store import (
+    MANIFEST,
     AlreadyWritten,
     CaptureWriter,
+    Manifest,
     StoredLayers,
     capture_file,
     save,
 )
-from attnlimit.models.store.format import MANIFEST, Manifest
 
 SHAPES = "(N, d) for a head, (H, N, d) for a layer or (L, H, N, d) for a model"
 
@@ -210,3 +211,100 @@ def _check_shapes(given: dict[str, Tensor]) -> None:
     for name, tensor in given.items():
         if not torch.isfinite(tensor).all():
             raise BadInput(f"{name} contains NaN or infinite numbers; remove them first.")
+
+
+Keep = Callable[[int, CapturedLayer], None]
+"""Takes a layer's number and its tensors, which are the model's own and soon gone."""
+
+
+def run_layers(model: Any, encoded: Encoded, wanted: Sequence[int], keep: Keep) -> None:
+    """Run a model once over a sequence, and hand every wanted layer to `keep`."""
+    network, _ = unwrap(model)
+
+    def attention(call: Call) -> Tensor:
+        output = attend_dense(call)
+        if call.layer in wanted:
+            keep(call.layer, layer_of(call))
+        return output
+
+    base = network.base_model
+    options = {"use_cache": False} if getattr(network.config, "use_cache", None) else {}
+    with torch.no_grad():
+        if network.config.model_type == "big_bird":
+            _run_big_bird(base, encoded, wanted, keep)
+            return
+        with attention_as(network, attention, precise=False) as session:
+            base(**encoded.inputs, **options)
+        check_calls(network, session.calls)
+
+
+def _run_big_bird(base: Any, encoded: Encoded, wanted: Sequence[int], keep: Keep) -> None:
+    """Capture BigBird, which computes its own attention, through hooks on its projections.
+
+    BigBird's block-sparse attention is itself a scheme of keeping some keys; the head captured is
+    the full one that it approximates, so the model runs with `original_full` attention.
+    """
+    names = ("query", "key", "value")
+    projected: dict[tuple[int, str], Tensor] = {}
+
+    def hook(place: tuple[int, str], module: Any, inputs: Any, output: Tensor) -> None:
+        projected[place] = output.detach()
+
+    handles = [
+        getattr(layer.attention.self, name).register_forward_hook(partial(hook, (number, name)))
+        for number, layer in enumerate(base.encoder.layer)
+        for name in names
+    ]
+    before = base.attention_type
+    try:
+        base.set_attention_type("original_full")
+        base(**encoded.inputs)
+    finally:
+        base.set_attention_type(before)
+        for handle in handles:
+            handle.remove()
+    depth = len(base.encoder.layer)
+    if len(projected) != 3 * depth:
+        raise BadInput(
+            f"BigBird used {len(projected) // 3} of its {depth} layers' projections; set "
+            "attention_type='original_full'."
+        )
+    heads = base.config.num_attention_heads
+    places = torch.arange(next(iter(projected.values())).shape[1])
+    places = places if encoded.keep is None else places[encoded.keep]
+    for number in wanted:
+        split = (projected.pop((number, n))[0].cpu().unflatten(-1, (heads, -1)) for n in names)
+        q, k, v = (tensor.transpose(0, 1)[:, places] for tensor in split)
+        keep(number, CapturedLayer.checked(number, q, k, v, Mask(places), q.shape[-1] ** -0.5))
+
+
+def layer_of(call: Call) -> CapturedLayer:
+    """Return what a call of a whole sequence shows of its layer."""
+    tensors = call.query[0], call.key[0], call.value[0]
+    bias = None if call.position_bias is None else distance_bias(call.position_bias)
+    return CapturedLayer.checked(call.layer, *tensors, call.mask, call.scale, call.softcap, bias)
+
+
+def call_of(number: int, layer: CapturedLayer) -> Call:
+    """Return the call that showed a layer, in single precision or better: `layer_of` undone."""
+    query, key, value = (precise(tensor)[None] for tensor in (layer.q, layer.k, layer.v))
+    bias = None
+    if layer.bias is not None:
+        place, middle = layer.mask.positions, (layer.bias.shape[1] - 1) // 2
+        bias = precise(layer.bias)[:, place[None, :] - place[:, None] + middle][None]
+    return Call(number, query, key, value, layer.mask, layer.scale, layer.softcap, bias)
+
+
+def distance_bias(position_bias: Tensor) -> Tensor:
+    """Compress a (1, H, n, n) position bias that depends on j - i only to (H, 2n-1)."""
+    matrix = position_bias[0].cpu()
+    length = matrix.shape[-1]
+    by_distance = torch.cat([matrix[:, :, 0].flip(1), matrix[:, 0, 1:]], dim=1)
+    rows = torch.arange(length)
+    for row in {0, length // 3, length // 2, length - 1}:
+        if not torch.equal(matrix[:, row], by_distance[:, rows - row + length - 1]):
+            raise BadInput(
+                "This model's position bias depends on more than the distance between tokens; "
+                "it cannot be captured; give q, k and v to from_arrays."
+            )
+    return by_distance.clone()

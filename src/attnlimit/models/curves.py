@@ -16,11 +16,12 @@ from attnlimit.checks import Array
 from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput
 from attnlimit.intervals import excess_kurtosis, skewness
-from attnlimit.models.captured.captured import Captured, CapturedHead, row_blocks
-from attnlimit.models.influence import first_order, head_influence, is_reliable
+from attnlimit.models.attention import row_blocks
+from attnlimit.models.captured import Captured, CapturedHead
+from attnlimit.models.profile import first_order, head_influence, is_reliable
 from attnlimit.samplers import Iid, Sampler
-from attnlimit.samplers.base import check_sampler
-from attnlimit.simulate.sampled import drawn_outputs, generator_of
+from attnlimit.samplers.base import check_sampler, generator_of
+from attnlimit.simulate.sampled import drawn_outputs
 from attnlimit.theory.one_query.population import population_law
 from attnlimit.theory.one_query.sampler import sampler_law
 from attnlimit.theory.two_query.distinct import distinct_mean_error

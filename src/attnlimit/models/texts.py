@@ -17,7 +17,7 @@ import pandas as pd
 
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.files import digest
-from attnlimit.models.loading.model import LoadedModel, packaged
+from attnlimit.models.loading import LoadedModel, packaged
 
 MAX_BYTES = 1 << 28
 """Limit of a text's size: far more than any model reads, far less than fills memory."""

@@ -51,7 +51,7 @@ class SamplerGrid:
             family = FAMILIES[scheme] if scheme in FAMILIES else parse_sampler(scheme)
         else:
             family = check_sampler(scheme)
-        if isinstance(family, (Threshold, TwoLevel)):
+        if family.threshold is not None:
             ends = SMALLEST_THRESHOLD, LARGEST_THRESHOLD
             number = FEWER_SIZES if family.needs_keys else SIZES
             coarse = np.geomspace(*ends, number)

@@ -15,7 +15,7 @@ from attnlimit.checks import Array
 from attnlimit.curve import NORMS, Curve
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.models.captured.captured import CapturedHead
+from attnlimit.models.captured import CapturedHead
 from attnlimit.planning.head_budget import QUERIES, HeadBudget, captured_head_budget
 from attnlimit.planning.search import (
     QUANTILE,

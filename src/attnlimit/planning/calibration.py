@@ -14,14 +14,14 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.captured import Captured
-from attnlimit.models.captured.dense import attend_dense, call_of
-from attnlimit.models.captured.encode import encode, unwrap
-from attnlimit.models.captured.interface import Call, attention_as
-from attnlimit.models.eviction.rules import EvictionRule
-from attnlimit.models.loading.model import predicts_tokens
-from attnlimit.models.sampled.attention import SamplerTable
-from attnlimit.models.sampled.outputs import run
+from attnlimit.models.attention import Call, attend_dense, attention_as
+from attnlimit.models.captured import Captured
+from attnlimit.models.captures import call_of
+from attnlimit.models.eviction.context import evictable_layers
+from attnlimit.models.eviction.rules import EvictionRule, rotation_for
+from attnlimit.models.loading import predicts_tokens
+from attnlimit.models.passes import encode, run, unwrap
+from attnlimit.models.sampled import SamplerTable
 from attnlimit.planning.change import Accumulator, ErrorTerms
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, expected_pass
 from attnlimit.planning.evaluation import changed_runs
@@ -235,8 +235,6 @@ class ModelCalibration(CalibrationSet):
     def check_rule(self, rule: EvictionRule) -> None:
         if not rule.weighted:
             EvictedCache(rule).accumulator(self.network, 0, 1)
-        from attnlimit.models.eviction.cache import evictable_layers, rotation_for
-
         evictable_layers(self.network)
         rotation_for(self.network, rule)
 

@@ -23,8 +23,8 @@ import numpy as np
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.models.captured.interface import Call
-from attnlimit.models.sampled.stats import AttentionStats
+from attnlimit.models.attention import Call
+from attnlimit.models.sampled import AttentionStats
 from attnlimit.planning.probes import ProbedLayer
 
 

@@ -15,24 +15,33 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.constants import MAX_NOISE
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.dense import BLOCK_SCORES, attend_dense, call_products, grouped
-from attnlimit.models.captured.interface import Call, attention_as
+from attnlimit.models.attention import (
+    BLOCK_SCORES,
+    Call,
+    attend_dense,
+    attention_as,
+    call_products,
+    grouped,
+)
 from attnlimit.models.eviction.rules import EvictionRule
-from attnlimit.models.sampled.attention import (
+from attnlimit.models.sampled import (
+    AttentionStats,
     SamplerPlan,
     Samplers,
     SamplerTable,
+    Widths,
     describe,
     grouped_by_sampler,
+    kept_by_group,
+    moved_bytes,
     sampled_attention,
     sampler_table,
 )
-from attnlimit.models.sampled.stats import AttentionStats, Widths, kept_by_group, moved_bytes
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.evicted import EvictedCache, once
 from attnlimit.planning.precision import LayerPrecision
 from attnlimit.planning.probes import ProbedLayer, QueryBlock
-from attnlimit.samplers import Sampler, Threshold
+from attnlimit.samplers import Sampler
 from attnlimit.theory.one_query.first_order import (
     IndependentBound,
     WeightLaw,
@@ -193,8 +202,9 @@ class SamplingTerms(Accumulator):
         quick: list[tuple[float, list[tuple[int, int]]]] = []
         others: list[tuple[Sampler, list[tuple[int, int]]]] = []
         for sampler, places in assigned:
-            if isinstance(sampler, Threshold) and sampler.proxy is None and sampler.c >= 10:
-                quick.append((sampler.c, places))  # noise of the denominator is at most 1/c
+            c = sampler.threshold
+            if c is not None and not sampler.needs_keys and c >= 10:
+                quick.append((c, places))  # noise of the denominator is at most 1/c
             else:
                 others.append((sampler, places))
         trim = not any(sampler.needs_keys for sampler, _ in assigned)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from attnlimit.models.loading.model import LoadedModel
+from attnlimit.models.loading import LoadedModel
 from attnlimit.planning.calibration import CalibrationSet, calibration_of
 from attnlimit.planning.error import OutputError, output_errors
 from attnlimit.planning.evaluation import Evaluation, evaluate
@@ -128,10 +128,10 @@ class Comparison:
         sampler = samplers.pop()
         if sampler is None:
             return "Every head reads all keys: no smaller plan keeps the target."
-        if isinstance(sampler, Threshold):
+        if sampler.levels == 1:
             return (
                 f"One rule for every head: read each key whose attention weight is at least "
-                f"1/{sampler.c:.0f}, and a random sample of the rest."
+                f"1/{sampler.threshold:.0f}, and a random sample of the rest."
             )
         return f"Every head reads the {sampler.name}."
 

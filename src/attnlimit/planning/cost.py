@@ -113,8 +113,9 @@ class CacheUse:
         if self.sampler is None:
             return np.asarray((groups * self.held * self.rows).sum(-1))
         read = groups * self.held * self.selection + self.keys * self.rows
-        if isinstance(self.sampler, TwoLevel):  # keys of pages that are drawn
-            scored = np.minimum(self.held, PAGE_KEYS_READ + PAGE_DRAWN * self.sampler.c)
+        if self.sampler.levels == 2:  # keys of pages that are drawn
+            drawn = PAGE_DRAWN * (self.sampler.threshold or 0.0)
+            scored = np.minimum(self.held, PAGE_KEYS_READ + drawn)
             read = read + self.shape.heads * scored * self.shape.code_bytes
         return np.asarray(read.sum(-1))
 

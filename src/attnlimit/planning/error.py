@@ -15,8 +15,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.constants import MAX_ROUGH, MEASURED_DEVIATIONS, MEASURED_GAP
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.encode import Encoded, encode, unwrap
-from attnlimit.models.sampled.outputs import run
+from attnlimit.models.passes import Encoded, encode, run, unwrap
 from attnlimit.picture import Panel, Series
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.changes import (

@@ -14,12 +14,9 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.intervals import skewness
-from attnlimit.models.captured.captured import precise
-from attnlimit.models.captured.dense import attend_dense
-from attnlimit.models.captured.encode import Encoded, encode, unwrap
-from attnlimit.models.captured.interface import attention_as
-from attnlimit.models.sampled.outputs import Outputs, run, token_distances
-from attnlimit.models.sampled.stats import AttentionStats
+from attnlimit.models.attention import attend_dense, attention_as, precise
+from attnlimit.models.passes import Encoded, Outputs, encode, run, token_distances, unwrap
+from attnlimit.models.sampled import AttentionStats
 from attnlimit.planning.change import Change
 from attnlimit.planning.changes import as_change, check_model
 from attnlimit.result import Result, format_pm

@@ -13,13 +13,10 @@ from torch import Tensor
 
 from attnlimit.constants import EVICTION_FACTOR
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.interface import Call
+from attnlimit.models.attention import Call
 from attnlimit.models.eviction.context import EvictionContext, Queries
 from attnlimit.models.eviction.rules import EvictionRule
-from attnlimit.models.sampled.attention import (
-    sampled_attention,
-)
-from attnlimit.models.sampled.stats import AttentionStats
+from attnlimit.models.sampled import AttentionStats, sampled_attention
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.probes import ProbedLayer
 from attnlimit.samplers.systematic import systematic_sample
@@ -52,7 +49,8 @@ class EvictedCache(Change):
         return self.rule.weighted
 
     def bound_to(self, network: Any, tokens: int) -> EvictedCache:
-        from attnlimit.models.eviction.cache import evictable_layers, rotation_for
+        from attnlimit.models.eviction.context import evictable_layers
+        from attnlimit.models.eviction.rules import rotation_for
 
         evictable_layers(network)
         rotation_for(network, self.rule)
@@ -91,7 +89,8 @@ class EvictionTerms(Accumulator):
     """
 
     def __init__(self, network: Any, rules: Sequence[EvictionRule], prompt: int) -> None:
-        from attnlimit.models.eviction.cache import evictable_layers, rotation_for
+        from attnlimit.models.eviction.context import evictable_layers
+        from attnlimit.models.eviction.rules import rotation_for
 
         rule = rules[0]
         self.rules, self.rule, self.prompt = rules, rule, prompt

@@ -34,7 +34,6 @@ from attnlimit.planning.export_files import (
     read_object,
 )
 from attnlimit.planning.plan import Plan
-from attnlimit.samplers import Threshold
 
 LARGEST = 1 << 27
 
@@ -293,7 +292,7 @@ def _make_hub(heads: HeadShares, options: ExportOptions) -> Export:
             f"{dense} heads of the plan read all keys, and sparse-attention-hub has one epsilon "
             "for all heads; plan with --per model, or a larger error."
         )
-    levels = [s.c for s in chosen if isinstance(s, Threshold) and s.proxy is None]
+    levels = [s.threshold for s in chosen if s is not None and s.levels == 1 and not s.needs_keys]
     if len(levels) < len(chosen):
         raise BadInput(
             "Only thresholds without a proxy have an epsilon in sparse-attention-hub; plan with "

@@ -22,7 +22,6 @@ from attnlimit.planning.export_files import (
     read_object,
 )
 from attnlimit.planning.plan import Plan
-from attnlimit.samplers import Threshold, TwoLevel
 
 CACHE_TYPES = {16: "f16", 8: "q8_0", 5: "q5_0", 4: "q4_0"}
 LLAMA, QUANTIZED, MODELOPT = "cache_types.json", "cache_config.json", "config.json"
@@ -121,7 +120,7 @@ def _make_modelopt(heads: HeadShares, options: ExportOptions) -> Export:
     for sure is skipped: its weight is at least 1/c of all, so also of the best.
     """
     chosen = {s for row in heads.plan.heads for s in row}
-    sizes = [s.c for s in chosen if isinstance(s, (Threshold, TwoLevel))]
+    sizes = [s.threshold for s in chosen if s is not None and s.threshold is not None]
     if len(sizes) < len(chosen):
         raise BadInput(
             "ModelOpt skips keys below a threshold, and the plan has heads without one; plan with "

@@ -15,7 +15,7 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.constants import MAX_PARTICIPATION
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.captured import CapturedHead
+from attnlimit.models.captured import CapturedHead
 from attnlimit.planning.search import Tolerance, first_within, smallest_on_grid
 from attnlimit.result import Result
 from attnlimit.samplers import Iid, Keep, Sampler, SinksAndRecent, SinksAndWindow, TopK
@@ -193,14 +193,10 @@ def captured_head_budget(
 
 def sized_errors(sampler: Sampler, queries: QuerySample) -> SizedErrors:
     """Errors of any sampler against its size; all sizes at once for those that allow it."""
-    if isinstance(sampler, Iid):
+    if sampler.draws == "with replacement":
         return _by_replacement(sampler, queries)
-    if isinstance(sampler, TopK):
-        order = queries.weights.argsort(1, descending=True)
-        return _by_order(sampler, queries, order, None)
-    if isinstance(sampler, (SinksAndRecent, SinksAndWindow)):
-        return _by_order(sampler, queries, *_nearest_first(sampler, queries))
-    return _by_law(sampler, queries)
+    order = sampler.order(queries.scores, queries.rows)
+    return _by_law(sampler, queries) if order is None else _by_order(sampler, queries, *order)
 
 
 def _resized(sampler: Sampler, n: int) -> Sampler:
@@ -208,7 +204,7 @@ def _resized(sampler: Sampler, n: int) -> Sampler:
     return sampler.with_size(n) if sampler.resizable else sampler
 
 
-def _by_replacement(sampler: Iid, queries: QuerySample) -> SizedErrors:
+def _by_replacement(sampler: Sampler, queries: QuerySample) -> SizedErrors:
     """Keys drawn with replacement, beyond the context too."""
     n = np.unique(np.geomspace(2, 100 * len(queries.head), SAMPLE_GRID).astype(np.int64))
 
@@ -247,15 +243,12 @@ def _by_law(sampler: Sampler, queries: QuerySample) -> SizedErrors:
     return SizedErrors(sampler, n, at)
 
 
-def _by_order(
-    sampler: Sampler, queries: QuerySample, order: Tensor, taken: Tensor | None
-) -> SizedErrors:
+def _by_order(sampler: Sampler, queries: QuerySample, order: Tensor, taken: Tensor) -> SizedErrors:
     """Errors of the first n keys in an `order` (R, N) of each query's own, for every n.
 
     Infinite where nothing with weight is kept; keys that are not `taken` (R, N) never are.
     """
-    weights = queries.weights if taken is None else queries.weights * taken
-    weights = weights.gather(1, order)
+    weights = (queries.weights * taken).gather(1, order)
     mass = weights.cumsum(1)
     error = torch.empty_like(mass)
     for row in range(len(mass)):  # one at a time: it fits the cache
@@ -265,22 +258,6 @@ def _by_order(
     relative = queries.relative(error)
     n = np.arange(1, relative.shape[1] + 1)
     return SizedErrors(sampler, n, lambda counts: relative[:, counts.clip(1, len(n)) - 1])
-
-
-def _nearest_first(
-    sampler: SinksAndRecent | SinksAndWindow, queries: QuerySample
-) -> tuple[Tensor, Tensor | None]:
-    """Keys (R, N) in the order in which the sampler takes them as it grows, if it does."""
-    size = len(queries.head)
-    place = torch.arange(size)
-    distance = queries.rows[:, None] - place
-    if isinstance(sampler, SinksAndWindow):
-        late = 2 * distance.abs() - (distance > 0).long()  # the one before, the one after, ...
-        taken = None
-    else:
-        late = torch.where(distance >= 0, distance, size + place)
-        taken = (distance >= 0) | (place < sampler.sinks)
-    return torch.where(place < sampler.sinks, place - size, late).argsort(1), taken
 
 
 def _certified(errors: SizedErrors, tolerance: Tolerance) -> float:
@@ -310,7 +287,7 @@ def _typical(
     """Tokens without a certificate, None past the context, and whether their law is reliable."""
     if not errors.drawn:
         return certified, True
-    if not isinstance(errors.sampler, Iid):
+    if errors.sampler.draws != "with replacement":
         needed = _smallest(errors, tolerance, tolerance.typical)
         return (int(needed) if needed <= context else None), True
     needed, participation = _normal_tokens(queries, tolerance)

@@ -14,9 +14,8 @@ from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.files import digest
 from attnlimit.models.captures import Capture, from_arrays, open_capture
-from attnlimit.models.loading.model import LoadedModel, file_hash
-from attnlimit.models.store.folder import as_written, capture_file, inside, is_address
-from attnlimit.models.store.format import MANIFEST
+from attnlimit.models.loading import LoadedModel, file_hash
+from attnlimit.models.store import MANIFEST, as_written, capture_file, inside, is_address
 from attnlimit.models.texts import read_corpus, split_tokens
 
 MIN_TOKENS = 8

@@ -8,7 +8,7 @@ or one for each head. The `Plan` is what terminal, page, file and exports show.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,9 +28,9 @@ from attnlimit.checks import Array
 from attnlimit.constants import LENGTH_RATIO
 from attnlimit.errors import BadInput
 from attnlimit.files import Damaged, digest, read_json, write_atomically
-from attnlimit.models.captured.encode import unwrap
 from attnlimit.models.eviction.rules import EvictionRule, rule_from_dict, rule_to_dict
-from attnlimit.models.loading.model import LoadedModel
+from attnlimit.models.loading import LoadedModel
+from attnlimit.models.passes import unwrap
 from attnlimit.picture import Panel, Series
 from attnlimit.planning.calibration import (
     architecture_of,
@@ -39,7 +39,7 @@ from attnlimit.planning.cost import CacheUse, CostModel, Shape
 from attnlimit.planning.precision import Quantize, token_bytes
 from attnlimit.planning.target import Target, target_of
 from attnlimit.result import Pictured, Result, format_pm
-from attnlimit.samplers import Sampler, Threshold, TwoLevel
+from attnlimit.samplers import Sampler
 from attnlimit.samplers.spec import parse_sampler, sampler_spec
 
 SCHEMA = "attnlimit.plan/4"
@@ -109,6 +109,11 @@ PrecisionField = Annotated[
 ]
 Count = Annotated[int, Field(gt=0, strict=True)]
 Real = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+def _thresholds(samplers: Iterable[Sampler | None]) -> list[float]:
+    """c of the samplers that have one."""
+    return [s.threshold for s in samplers if s is not None and s.threshold is not None]
 
 
 def blame_layers(rounding: Array, most: int = 3) -> str:
@@ -411,7 +416,7 @@ class Plan(Result, Pictured, BaseModel):
         """
         machine, levels = self.machine or CostModel(), self.levels()
         length = max(self.tokens) if tokens is None else tokens
-        thresholds = [s.c for s in self.samplers().values() if isinstance(s, (Threshold, TwoLevel))]
+        thresholds = _thresholds(self.samplers().values())
         if not thresholds or levels is None:
             return machine.milliseconds(self.shape(), length, 1.0)[0], float("nan")
         c = float(np.mean(thresholds))
@@ -421,8 +426,8 @@ class Plan(Result, Pictured, BaseModel):
 
     def levels(self) -> int | None:
         """Levels that `fast_decoding` reads keys with; None if it does not run the plan."""
-        chosen = {type(sampler) for sampler in self.samplers().values()}
-        return {Threshold: 1, TwoLevel: 2}.get(chosen.pop()) if len(chosen) == 1 else None
+        chosen = {sampler.levels for sampler in self.samplers().values()}
+        return chosen.pop() or None if len(chosen) == 1 else None
 
     def rule(self) -> str:
         """Samplers in words."""
@@ -430,7 +435,7 @@ class Plan(Result, Pictured, BaseModel):
         names = {"all keys" if sampler is None else sampler.name for sampler in chosen}
         if len(names) == 1:
             return f"{names.pop()}, for every head"
-        thresholds = sorted(s.c for s in chosen if isinstance(s, (Threshold, TwoLevel)))
+        thresholds = sorted(_thresholds(chosen))
         between = f", c from {thresholds[0]:.3g} to {thresholds[-1]:.3g}" if thresholds else ""
         return f"{self.scheme} with a size for each {self.per}{between}"
 

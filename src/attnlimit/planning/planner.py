@@ -12,7 +12,7 @@ from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.eviction.rules import EvictionRule
-from attnlimit.models.sampled.attention import SamplerTable
+from attnlimit.models.sampled import SamplerTable
 from attnlimit.planning.allocation import (
     UNITS,
     Choice,

@@ -24,9 +24,8 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.interface import Call
-from attnlimit.models.sampled.attention import sampled_attention
-from attnlimit.models.sampled.stats import AttentionStats
+from attnlimit.models.attention import Call
+from attnlimit.models.sampled import AttentionStats, sampled_attention
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.probes import ProbedLayer
 

@@ -22,14 +22,26 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.captured import Captured, OutputGradients, Probes
-from attnlimit.models.captured.dense import attend_dense, call_of, call_products, grouped, layer_of
-from attnlimit.models.captured.encode import Encoded, encode, unwrap
-from attnlimit.models.captured.interface import Call, attention_as, check_calls
-from attnlimit.models.captures import Capture, open_capture
-from attnlimit.models.sampled.outputs import run
-from attnlimit.models.store.folder import AlreadyWritten, CaptureWriter, local_path
-from attnlimit.models.store.format import NAMES, Place, mapped, rows_of
+from attnlimit.models.attention import (
+    Call,
+    attend_dense,
+    attention_as,
+    call_products,
+    check_calls,
+    grouped,
+)
+from attnlimit.models.captured import Captured, OutputGradients, Probes
+from attnlimit.models.captures import Capture, call_of, layer_of, open_capture
+from attnlimit.models.passes import Encoded, encode, run, unwrap
+from attnlimit.models.store import (
+    NAMES,
+    AlreadyWritten,
+    CaptureWriter,
+    Place,
+    local_path,
+    mapped,
+    rows_of,
+)
 from attnlimit.planning.target import Target, choose_target
 from attnlimit.samplers import Products
 
@@ -335,7 +347,7 @@ def output_weights(model: Any, text: Any, *, probes: int = 4, seed: int = 0) -> 
     probes : int
         Backward passes.
     """
-    from attnlimit.models.eviction.cache import evictable_layers
+    from attnlimit.models.eviction.context import evictable_layers
 
     network, _ = unwrap(model)
     target = choose_target(network, "kl")

@@ -28,8 +28,8 @@ from attnlimit.constants import (
     THIRD_ORDER,
 )
 from attnlimit.errors import BadInput
-from attnlimit.models.loading.model import predicts_tokens
-from attnlimit.models.sampled.outputs import Outputs, cosine_loss, mean_kl
+from attnlimit.models.loading import predicts_tokens
+from attnlimit.models.passes import Outputs, cosine_loss, mean_kl
 from attnlimit.registry import Registry
 
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)

@@ -14,7 +14,7 @@ import pandas as pd
 from attnlimit.errors import BadInput
 from attnlimit.models.captures import Capture, capture
 from attnlimit.models.curves import measure_capture, predict_capture
-from attnlimit.models.loading.model import BUNDLED, load_once
+from attnlimit.models.loading import BUNDLED, load_once
 from attnlimit.models.texts import read_corpus, wikipedia
 from attnlimit.planning.passages import StoredCaptures, passage_of
 from attnlimit.reproduce.compare import OWN

@@ -14,9 +14,8 @@ from attnlimit.checks import Array
 from attnlimit.constants import COSINE_LIMIT
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.intervals import resampled_means
-from attnlimit.models.loading.model import load_once
-from attnlimit.models.sampled.attention import Samplers
-from attnlimit.models.sampled.outputs import embed
+from attnlimit.models.loading import load_once
+from attnlimit.models.sampled import Samplers, embed
 from attnlimit.models.texts import read_labelled, split_tokens, wikipedia
 from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
 from attnlimit.planning.error import output_errors

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,6 +89,16 @@ class Sampler(ABC):
         return repr(self)
 
     @property
+    def threshold(self) -> float | None:
+        """c of a rule that keeps key j with probability min(1, c P_j); None for other rules."""
+        return None
+
+    @property
+    def levels(self) -> int:
+        """How many levels of keys `fast_decoding` reads for it; 0 if it does not run the rule."""
+        return 0
+
+    @property
     def forgets(self) -> bool:
         """Whether keys that a query leaves out are left out by all later ones, and can be freed."""
         return False
@@ -137,6 +148,13 @@ class Sampler(ABC):
     def candidate_bytes(self, key: int, number: float) -> float:
         """Bytes read of each key that `candidates` chooses, before any is kept."""
         return 0.0
+
+    def order(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Keys as the rule takes them when it grows, (R, N), and which (R, N) it ever takes.
+
+        For rules that draw nothing, and whose n keys are the first n of an order.
+        """
+        return None
 
     def candidates(self, scores: Tensor, queries: Tensor) -> Tensor | None:
         """Probability that a key is looked at to choose, where that depends on the query."""
@@ -211,6 +229,12 @@ def _parsed(text: str) -> Any:
         except ValueError:
             continue
     raise BadInput(f"{text!r} is not a number.")
+
+
+def generator_of(seed: int | np.random.SeedSequence) -> torch.Generator:
+    """Torch's generator for a seed, or for a child of numpy's seed sequence."""
+    root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
+    return torch.Generator().manual_seed(int(root.generate_state(1, np.uint64)[0] >> 1))
 
 
 def positions(scores: Tensor) -> Tensor:

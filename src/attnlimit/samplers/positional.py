@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from attnlimit import checks
@@ -49,6 +50,13 @@ class SinksAndRecent(Sampler):
         sinks = min(self.sinks, count)
         return SinksAndRecent(sinks, count - sinks)
 
+    def order(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+        place = positions(scores)
+        distance = queries[:, None] - place
+        late = torch.where(distance >= 0, distance, len(place) + place)
+        first = place < self.sinks
+        return torch.where(first, place - len(place), late).argsort(1), (distance >= 0) | first
+
     def selection_bytes(self, key: int, number: float) -> float:
         return 0.0
 
@@ -86,6 +94,13 @@ class SinksAndWindow(Sampler):
         count = checks.count(n, "n", smallest=1)
         sinks = min(self.sinks, count)
         return SinksAndWindow(sinks, count - sinks)
+
+    def order(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+        place = positions(scores)
+        distance = queries[:, None] - place
+        late = 2 * distance.abs() - (distance > 0).long()  # the one before, the one after, ...
+        order = torch.where(place < self.sinks, place - len(place), late).argsort(1)
+        return order, torch.ones_like(distance, dtype=torch.bool)
 
     def selection_bytes(self, key: int, number: float) -> float:
         return 0.0

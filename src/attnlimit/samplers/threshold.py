@@ -53,6 +53,14 @@ class Threshold(Sampler):
         return f"threshold {self.c:g}{by}"
 
     @property
+    def threshold(self) -> float:
+        return self.c
+
+    @property
+    def levels(self) -> int:
+        return 1
+
+    @property
     def needs_keys(self) -> bool:
         return self.proxy is not None
 
@@ -107,21 +115,21 @@ class Threshold(Sampler):
 class _ByProxy(Sampler):
     """A threshold whose weights are those of a proxy."""
 
-    threshold: Threshold
+    rule: Threshold
     weights: Tensor  # (..., R, N)
 
     weighted = True
 
     @property
     def name(self) -> str:
-        return self.threshold.name
+        return self.rule.name
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         """Probabilities by the proxy; its own best key gets one, if no other has it."""
         visible = scores > -torch.inf
-        least = self.threshold.floor / visible.sum(-1, keepdim=True).to(scores.dtype)
+        least = self.rule.floor / visible.sum(-1, keepdim=True).to(scores.dtype)
         weights = self.weights.expand(scores.shape)
-        chance = (self.threshold.c * torch.maximum(weights, least)).clamp_max(1.0)
+        chance = (self.rule.c * torch.maximum(weights, least)).clamp_max(1.0)
         best = weights.argmax(-1, keepdim=True)
         unsure = ~((chance == 1) & visible).any(-1, keepdim=True)
         return chance.scatter(-1, best, torch.where(unsure, 1.0, chance.gather(-1, best)))

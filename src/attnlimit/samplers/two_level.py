@@ -66,6 +66,14 @@ class TwoLevel(Sampler):
     def name(self) -> str:
         return f"two levels {self.c:g}"
 
+    @property
+    def threshold(self) -> float:
+        return self.c
+
+    @property
+    def levels(self) -> int:
+        return 2
+
     def with_size(self, n: float) -> TwoLevel:
         return replace(self, c=checks.positive(n, "n"))
 

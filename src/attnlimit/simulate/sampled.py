@@ -15,14 +15,9 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.samplers import Products, Sampler
+from attnlimit.samplers.base import generator_of
 
 BLOCK_SCORES = 1 << 22
-
-
-def generator_of(seed: int | np.random.SeedSequence) -> torch.Generator:
-    """Torch's generator for a seed, or for a child of numpy's seed sequence."""
-    root = seed if isinstance(seed, np.random.SeedSequence) else np.random.SeedSequence(seed)
-    return torch.Generator().manual_seed(int(root.generate_state(1, np.uint64)[0] >> 1))
 
 
 def drawn_outputs(

@@ -16,15 +16,13 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.dense import attend_dense
-from attnlimit.models.captured.encode import called_module, unwrap
-from attnlimit.models.captured.interface import Call, Slots, attention_as, check_calls
-from attnlimit.models.eviction.context import EvictionContext, Queries, Rotation, rotation_of
-from attnlimit.models.eviction.rules import EvictionRule, StandIns
-from attnlimit.models.loading.model import predicts_tokens
-from attnlimit.models.sampled.stats import AttentionStats
+from attnlimit.models.attention import Call, Slots, attend_dense, attention_as, check_calls
+from attnlimit.models.eviction.context import EvictionContext, Queries, evictable_layers
+from attnlimit.models.eviction.rules import EvictionRule, StandIns, rotation_for
+from attnlimit.models.passes import called_module, unwrap
+from attnlimit.models.sampled import AttentionStats
+from attnlimit.samplers.base import generator_of
 from attnlimit.samplers.systematic import systematic_sample
-from attnlimit.simulate.sampled import generator_of
 
 
 class KeptKeys(NamedTuple):
@@ -419,33 +417,6 @@ def evicting(
         yield evictor
     finally:
         hook.remove()
-
-
-def evictable_layers(network: Any) -> list[int]:
-    """Layers of a causal model whose cache grows with the text; refuse a model without any."""
-    if not predicts_tokens(network):
-        raise BadInput(
-            f"{type(network).__name__} does not generate, so it has no cache to cut; "
-            "use Evict with a causal model."
-        )
-    config, depth = network.config, int(network.config.num_hidden_layers)
-    kinds = getattr(config, "layer_types", None)
-    if kinds is None:
-        sliding = getattr(config, "sliding_window", None) is not None
-        kinds = ["sliding_attention" if sliding else "full_attention"] * depth
-    layers = [layer for layer, kind in enumerate(kinds) if kind == "full_attention"]
-    if not layers:
-        raise BadInput(
-            f"Every layer of {type(network).__name__} has a sliding window of "
-            f"{getattr(config, 'sliding_window', None)} tokens, so its cache is bounded already "
-            "and cannot be cut."
-        )
-    return layers
-
-
-def rotation_for(network: Any, rule: EvictionRule) -> Rotation:
-    """Return the rotation that a rule needs; one that does not move queries needs none."""
-    return rotation_of(network) if rule.moves_queries else (lambda query, steps: query)
 
 
 def _stacked(layers: Sequence[Tensor]) -> Tensor:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from attnlimit.errors import BadInput
-from attnlimit.models.captured.captured import masked_scores
+from attnlimit.models.attention import masked_scores
+from attnlimit.models.loading import predicts_tokens
 from attnlimit.theory.one_query.first_order import key_variances, squared_distances
 
 Rotation: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -83,6 +84,28 @@ class EvictionContext:
         weights = self.attention(queries, causal=causal)
         distances = squared_distances(self.value, weights @ self.value)
         return key_variances(weights, 1.0, distances).mean(1)
+
+
+def evictable_layers(network: Any) -> list[int]:
+    """Layers of a causal model whose cache grows with the text; refuse a model without any."""
+    if not predicts_tokens(network):
+        raise BadInput(
+            f"{type(network).__name__} does not generate, so it has no cache to cut; "
+            "use Evict with a causal model."
+        )
+    config, depth = network.config, int(network.config.num_hidden_layers)
+    kinds = getattr(config, "layer_types", None)
+    if kinds is None:
+        sliding = getattr(config, "sliding_window", None) is not None
+        kinds = ["sliding_attention" if sliding else "full_attention"] * depth
+    layers = [layer for layer, kind in enumerate(kinds) if kind == "full_attention"]
+    if not layers:
+        raise BadInput(
+            f"Every layer of {type(network).__name__} has a sliding window of "
+            f"{getattr(config, 'sliding_window', None)} tokens, so its cache is bounded already "
+            "and cannot be cut."
+        )
+    return layers
 
 
 def rotation_of(network: Any) -> Rotation:

@@ -20,7 +20,7 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.models.eviction.context import EvictionContext, Queries
+from attnlimit.models.eviction.context import EvictionContext, Queries, Rotation, rotation_of
 from attnlimit.registry import Registry
 from attnlimit.samplers.systematic import proportional, rounded_sizes
 
@@ -125,6 +125,11 @@ class EvictionRule(ABC):
             near = torch.searchsorted(places, wanted.double()).clamp_max(len(old) - 1).unique()
             old = old[near[:earlier]]
         return queries.pick(torch.cat([old, torch.nonzero(recent).ravel()]))
+
+
+def rotation_for(network: Any, rule: EvictionRule) -> Rotation:
+    """Return the rotation that a rule needs; one that does not move queries needs none."""
+    return rotation_of(network) if rule.moves_queries else (lambda query, steps: query)
 
 
 RULES: Registry[type[EvictionRule]] = Registry("attnlimit.eviction_rules")

@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers")
 
 import attnlimit as al  # noqa: E402
 from attnlimit.errors import BadInput  # noqa: E402
-from attnlimit.models.loading.read import devices_here  # noqa: E402
+from attnlimit.models.loading import devices_here  # noqa: E402
 
 IDS = list(range(3, 35))
 

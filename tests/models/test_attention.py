@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 masking = pytest.importorskip("transformers.masking_utils")
 
 from attnlimit.errors import BadInput  # noqa: E402
-from attnlimit.models.captured.captured import Mask, sees  # noqa: E402
-from attnlimit.models.captured.interface import recognise  # noqa: E402
+from attnlimit.models.attention import (  # noqa: E402
+    Mask,
+    recognise,
+    sees,
+)
 
 
 @settings(max_examples=40, deadline=None)

@@ -7,86 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any
 
-import numpy as np
 import pydantic
 import torch
 from torch import Tensor
 
-from attnlimit.checks import Array
 from attnlimit.errors import BadInput
+from attnlimit.models.attention import BLOCK_ENTRIES, Mask, masked_scores, precise, row_blocks
 from attnlimit.samplers import Products
-
-BLOCK_ENTRIES = 1 << 22
-"""Scores or visible keys held at a time."""
-
-
-@dataclass(frozen=True, eq=False)
-class Mask:
-    """Visibility among the N captured tokens, as data that can be stored and sent.
-
-    A query at place i sees the key at place j if j <= i where `causal`, and |i - j| < `window`
-    where there is one. Padding is a gap in `positions`: padded tokens are not among the N.
-
-    `np.asarray(mask)` makes the whole N x N array, for small N; everything here works on blocks.
-    """
-
-    positions: Tensor  # (N,) place of each token in the model's input
-    causal: bool = False
-    window: int | None = None
-
-    @property
-    def full(self) -> bool:
-        """Whether every query sees every key."""
-        return not self.causal and self.window is None
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def visible(self, rows: slice | Tensor) -> Tensor:
-        """Boolean block: which keys the queries `rows` see."""
-        return sees(self.positions[rows], self.positions, self.causal, self.window)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.asarray(self.visible(slice(None)).numpy(), dtype=dtype)
-
-    def __repr__(self) -> str:
-        kind = "full" if self.full else "causal" if self.causal else "two-sided"
-        width = "" if self.window is None else f", window={self.window}"
-        return f"Mask({kind}{width}, tokens={len(self)})"
-
-
-def sees(queries: Tensor, keys: Tensor, causal: bool, window: int | None) -> Tensor:
-    """Boolean block (queries, keys) of places: which keys are seen."""
-    ahead = keys[None, :] - queries[:, None]
-    seen = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
-    return seen if window is None else seen & (ahead.abs() < window)
-
-
-def precise(tensor: Tensor) -> Tensor:
-    """Return a tensor in this machine's memory, in single precision or better.
-
-    Single precision holds half precision exactly, and laws add numbers up.
-    """
-    return (tensor.float() if tensor.element_size() < 4 else tensor).cpu()
-
-
-def row_blocks(
-    rows: int, columns: int, entries: int = BLOCK_ENTRIES, first: int = 0
-) -> Iterator[slice]:
-    """Blocks of a matrix's rows from `first` on, of at most `entries` entries or one row."""
-    step = max(1, entries // columns)
-    return (slice(start, min(start + step, rows)) for start in range(first, rows, step))
-
-
-def masked_scores(
-    scores: Tensor, softcap: float | None, bias: Tensor | None, visible: Tensor | None
-) -> Tensor:
-    """Scores from scaled products: soft-capped, with a position bias, -inf where not visible."""
-    if softcap is not None:
-        scores = softcap * torch.tanh(scores / softcap)
-    if bias is not None:
-        scores = scores + bias
-    return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,12 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import AttnlimitError, BadInput  # noqa: E402
-from attnlimit.models import capture, load  # noqa: E402
-from attnlimit.models.loading import read as model_files  # noqa: E402
-from attnlimit.models.loading.model import file_hash  # noqa: E402
+from attnlimit.models import (  # noqa: E402
+    capture,
+    load,
+    model_files,
+)
+from attnlimit.models.loading import file_hash  # noqa: E402
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij")
 
@@ -312,7 +315,7 @@ def test_bundled_models_and_folders_never_touch_the_network(no_network, folder, 
 
 @pytest.mark.slow
 def test_the_bundled_causal_model_never_touches_the_network(no_network):
-    from attnlimit.models.loading.model import BUNDLED
+    from attnlimit.models.loading import BUNDLED
 
     if BUNDLED["smollm2"].path is None:
         pytest.skip("the weights of smollm2 are not installed")
@@ -348,9 +351,7 @@ def test_a_hub_model_cannot_have_a_pickle_read(folder, tmp_path, monkeypatch, fi
     before = json.loads((folder / "config.json").read_text())
     (snapshot / "config.json").write_text(json.dumps(before))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        sys.modules["attnlimit.models.loading.model"], "_hub_reachable", lambda: False
-    )
+    monkeypatch.setattr(sys.modules["attnlimit.models.loading"], "_hub_reachable", lambda: False)
     (snapshot / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes())
     assert load("owner/name").source == "hub id owner/name"
     (snapshot / file).write_text(json.dumps((before if file == "config.json" else {}) | content))

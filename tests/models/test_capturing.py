@@ -110,8 +110,7 @@ def test_attention_recomputed_from_the_capture_is_the_models_own(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_pass_of_a_capture_gives_the_models_own_output(family):
-    from attnlimit.models.captured.dense import attend_dense
-    from attnlimit.models.captured.interface import attention_as
+    from attnlimit.models.attention import attend_dense, attention_as
 
     model = build(family)
     inputs = inputs_for(family)

@@ -1,4 +1,9 @@
-"""Writing a capture to a folder layer by layer, and reading it head by head from any address.
+"""Captures in folders: written layer by layer, read head by head, at any address.
+
+A folder holds a manifest, and one safetensors file for each layer. That format is eight bytes, a
+JSON header and numbers; it is read and written here, so that captures work where neither
+transformers nor safetensors is installed, and a hostile header is refused in a sentence.
+docs/captures.md lists the fields.
 
 A file of a remote folder is copied here once, held to its hash on the way, and mapped into memory
 like a local one. Copies are named by their hash: every process of a machine shares them, and a
@@ -9,41 +14,239 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from torch import Tensor
 
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.files import MOST_JSON, Damaged, digest, write_atomically
-from attnlimit.models.captured.captured import (
-    Captured,
-    CapturedLayer,
-    Mask,
-    OutputGradients,
-    Probes,
+from attnlimit.files import MOST_JSON, Damaged, digest, read_json, write_atomically
+from attnlimit.models.attention import Mask
+from attnlimit.models.captured import Captured, CapturedLayer, OutputGradients, Probes
+from attnlimit.models.loading import cache_folder, file_hash
+from attnlimit.models.model_files import file_inside
+from attnlimit.models.passes import Encoded
+
+SCHEMA = "attnlimit.capture/2"
+MANIFEST = "capture.json"
+DTYPES = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "I64": torch.int64,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+NUMPY = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<i2", "I64": "<i8"}
+"""How numpy reads the bytes; it has no bfloat16, which torch takes from whole numbers."""
+METADATA = "__metadata__"
+MOST_HEADER = 1 << 22
+
+Index = Annotated[int, Field(ge=0, lt=1 << 62)]
+Count = Annotated[int, Field(ge=1, le=1 << 20)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class Stored(BaseModel):
+    """Base of what is read from JSON: values are not converted."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+
+class LayerFile(Stored):
+    """A layer's file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    layer: int
+    file: Annotated[str, Field(pattern=r"^layer-[0-9]{4,6}\.safetensors$")]
+    bytes: Index
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class LayerAttention(Stored):
+    """Mask and scores of a layer, in the metadata of its file."""
+
+    layer: int
+    causal: bool
+    window: Annotated[int, Field(gt=0)] | None
+    scale: Positive
+    softcap: Positive | None
+
+
+class GradientScale(Stored):
+    """Factors of a layer's gradients, in the metadata of its file (`OutputGradients`)."""
+
+    scale: Positive
+    limit: Positive
+
+
+class Manifest(Stored):
+    """Everything that a folder states about its capture, except the tensors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tokens: Annotated[tuple[str, ...], Field(min_length=2)]
+    positions: tuple[Index, ...]
+    special: tuple[Index, ...]  # places of the special tokens
+    depth: Count
+    heads: Count
+    dtype: Literal["F64", "F32", "F16", "BF16"]
+    source: dict[str, Any]
+    probes: Probes | None = None  # whose gradients are in the layers' files
+    layers: Annotated[tuple[LayerFile, ...], Field(min_length=1)]  # by number
+
+    @field_validator("source")
+    @classmethod
+    def _check_source(cls, source: dict[str, Any]) -> dict[str, Any]:
+        notes = source.get("notes", [])
+        if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+            raise ValueError("notes are not a list of texts")
+        return source
+
+    @model_validator(mode="after")
+    def _check(self) -> Manifest:
+        size, numbers = len(self.tokens), [entry.layer for entry in self.layers]
+        if len(self.positions) != size:
+            raise ValueError(f"there are {size} tokens and {len(self.positions)} positions")
+        if any(place >= size for place in self.special):
+            raise ValueError("a special token is not among the tokens")
+        if sorted(set(numbers)) != numbers or not 0 <= numbers[0] <= numbers[-1] < self.depth:
+            raise ValueError("its files are not of layers of the model, in their order")
+        return self
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest, whole or not at all."""
+        content = {"schema": SCHEMA, **self.model_dump(mode="json")}
+        write_atomically(folder / MANIFEST, (json.dumps(content, allow_nan=False) + "\n").encode())
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Read a manifest; anything that `write` does not write is refused."""
+        content = read_json(path)
+        if not isinstance(content, dict) or content.pop("schema", None) != SCHEMA:
+            raise BadInput(f"{path} is not a capture of schema {SCHEMA}.")
+        try:
+            return cls.model_validate_json(json.dumps(content))
+        except ValidationError as error:
+            raise Damaged(f"{path} is damaged: {reason_of(error)}; capture again.") from None
+
+
+def reason_of(error: Exception) -> str:
+    """One line on what is wrong with a file."""
+    if not isinstance(error, ValidationError):
+        return f"{type(error).__name__} {error}" if isinstance(error, KeyError) else str(error)
+    first = error.errors()[0]
+    place = ".".join(ascii(str(part)[:40])[1:-1] for part in first["loc"])
+    message = first["msg"].removeprefix("Value error, ").rstrip(".")
+    return f"{place}: {message}" if place else message
+
+
+class TensorEntry(Stored):
+    """A tensor in the header of a safetensors file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    dtype: Literal["F64", "F32", "F16", "BF16", "I64"]
+    shape: Annotated[tuple[Index, ...], Field(min_length=1)]
+    data_offsets: tuple[Index, Index]
+
+
+_HEADER: TypeAdapter[dict[str, TensorEntry | dict[str, str]]] = TypeAdapter(
+    dict[str, TensorEntry | dict[str, str]]
 )
-from attnlimit.models.captured.encode import Encoded
-from attnlimit.models.loading.model import cache_folder, file_hash
-from attnlimit.models.loading.read import file_inside
-from attnlimit.models.store.format import (
-    MANIFEST,
-    NAMES,
-    GradientScale,
-    LayerAttention,
-    LayerFile,
-    Manifest,
-    Place,
-    mapped,
-    read_header,
-    reason_of,
-    rows_of,
-    write_header,
-)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a tensor lies in a file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int  # bytes from the beginning of the file
+
+    @property
+    def stop(self) -> int:
+        """End of the tensor, in bytes from the beginning of the file."""
+        return self.start + math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+def write_header(tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> bytes:
+    """Return the header of a file that holds `tensors` one after another."""
+    content: dict[str, object] = {METADATA: dict(metadata)}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        content[name] = {
+            "dtype": NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(content).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at multiples of eight bytes
+    return len(text).to_bytes(8, "little") + text
+
+
+def rows_of(tensor: Tensor) -> Iterator[bytes]:
+    """Bytes of a tensor, entry by entry along its first axis: of q, k and v, head by head."""
+    for row in tensor.detach():
+        plain = row.cpu().contiguous()
+        array = (plain.view(torch.int16) if plain.dtype == torch.bfloat16 else plain).numpy()
+        yield array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
+
+
+def read_header(path: Path) -> tuple[dict[str, Place], dict[str, str]]:
+    """Return the places of a file's tensors and its metadata; ValueError says what is wrong."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        first = file.read(8)
+        length = int.from_bytes(first, "little")
+        if len(first) < 8 or not 2 <= length <= min(size - 8, MOST_HEADER):
+            raise ValueError("its header has no length that fits it")
+        text = file.read(length)
+    content = _HEADER.validate_json(text)
+    metadata, places = content.pop(METADATA, {}), {}
+    if not isinstance(metadata, dict):
+        raise ValueError("its metadata are not texts")
+    for name, entry in content.items():
+        if isinstance(entry, dict):
+            raise ValueError(f"its tensor {name[:40]!r} is not described")
+        start, stop = (8 + length + offset for offset in entry.data_offsets)
+        place = Place(entry.dtype, entry.shape, start)
+        if place.stop != stop or stop > size:
+            raise ValueError(f"its tensor {name[:40]!r} does not fit its place in the file")
+        places[name] = place
+    return places, metadata
+
+
+def mapped(path: Path, place: Place) -> Tensor:
+    """Map a tensor of a file into memory: no byte is read yet.
+
+    Writing to it changes a copy, never the file.
+    """
+    if not math.prod(place.shape):
+        return torch.empty(place.shape, dtype=DTYPES[place.dtype])
+    array = np.memmap(path, NUMPY[place.dtype], mode="c", offset=place.start, shape=place.shape)
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if place.dtype == "BF16" else tensor
+
 
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(:|/)")
 """How addresses begin: s3://bucket, simplecache::s3://bucket; a path made of one has one slash."""

@@ -1,4 +1,4 @@
-"""Replace the attention of a transformers model through its two interfaces.
+"""Attention of a transformers model: replaced through its two interfaces, and dense in blocks.
 
 `attention_as` registers a function that is given each layer's queries, keys and values as a `Call`.
 transformers passes that function an n x m mask; ours is a constant of that shape whose value is a
@@ -14,14 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
+from attnlimit.checks import Array
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.models.captured.captured import Mask, precise, row_blocks, sees
-from attnlimit.models.loading.model import transformers_library
+from attnlimit.models.loading import transformers_library
+from attnlimit.samplers import Products
 
 NAME = "attnlimit"
 KNOWN_ARGUMENTS = ("position_bias", "softcap", "sliding_window")
@@ -32,6 +36,79 @@ HARMLESS_ARGUMENTS = (
     "target_dtype", "position_embeddings", "logits_to_keep", "num_items_in_batch",
     "output_router_logits",
 )  # fmt: skip
+
+
+BLOCK_ENTRIES = 1 << 22
+"""Scores or visible keys held at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """Visibility among the N captured tokens, as data that can be stored and sent.
+
+    A query at place i sees the key at place j if j <= i where `causal`, and |i - j| < `window`
+    where there is one. Padding is a gap in `positions`: padded tokens are not among the N.
+
+    `np.asarray(mask)` makes the whole N x N array, for small N; everything here works on blocks.
+    """
+
+    positions: Tensor  # (N,) place of each token in the model's input
+    causal: bool = False
+    window: int | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether every query sees every key."""
+        return not self.causal and self.window is None
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def visible(self, rows: slice | Tensor) -> Tensor:
+        """Boolean block: which keys the queries `rows` see."""
+        return sees(self.positions[rows], self.positions, self.causal, self.window)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self.visible(slice(None)).numpy(), dtype=dtype)
+
+    def __repr__(self) -> str:
+        kind = "full" if self.full else "causal" if self.causal else "two-sided"
+        width = "" if self.window is None else f", window={self.window}"
+        return f"Mask({kind}{width}, tokens={len(self)})"
+
+
+def sees(queries: Tensor, keys: Tensor, causal: bool, window: int | None) -> Tensor:
+    """Boolean block (queries, keys) of places: which keys are seen."""
+    ahead = keys[None, :] - queries[:, None]
+    seen = ahead <= 0 if causal else torch.ones_like(ahead, dtype=torch.bool)
+    return seen if window is None else seen & (ahead.abs() < window)
+
+
+def precise(tensor: Tensor) -> Tensor:
+    """Return a tensor in this machine's memory, in single precision or better.
+
+    Single precision holds half precision exactly, and laws add numbers up.
+    """
+    return (tensor.float() if tensor.element_size() < 4 else tensor).cpu()
+
+
+def row_blocks(
+    rows: int, columns: int, entries: int = BLOCK_ENTRIES, first: int = 0
+) -> Iterator[slice]:
+    """Blocks of a matrix's rows from `first` on, of at most `entries` entries or one row."""
+    step = max(1, entries // columns)
+    return (slice(start, min(start + step, rows)) for start in range(first, rows, step))
+
+
+def masked_scores(
+    scores: Tensor, softcap: float | None, bias: Tensor | None, visible: Tensor | None
+) -> Tensor:
+    """Scores from scaled products: soft-capped, with a position bias, -inf where not visible."""
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if bias is not None:
+        scores = scores + bias
+    return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
 
 
 @dataclass(frozen=True)
@@ -372,3 +449,50 @@ def _active() -> _Session:
             "This attention works inside sampled_attention or capture alone; call one of them."
         )
     return session
+
+
+BLOCK_SCORES = 1 << 24
+"""Scores of a layer held at a time, all heads together."""
+
+
+def attend_dense(call: Call) -> Tensor:
+    """Outputs (1, H, n, d_v) of a layer, as the model itself computes them."""
+    plain = call.softcap is None and call.position_bias is None and call.added is None
+    plain = plain and call.mask.window is None
+    last = call.query.shape[2] == 1 and call.offset == call.key.shape[2] - 1
+    if plain and (call.mask.full or call.whole or last):
+        return scaled_dot_product_attention(
+            call.query,
+            call.key,
+            call.value,
+            is_causal=call.mask.causal and call.whole,
+            scale=call.scale,
+            enable_gqa=call.query.shape[1] != call.key.shape[1],
+        )
+    exact = call.precise()
+    heads, length = exact.query.shape[1:3]
+    values = grouped(exact.value[0], heads)
+    blocks = row_blocks(length, heads * exact.key.shape[2], BLOCK_SCORES)
+    outputs = torch.cat(
+        [torch.softmax(call_products(exact, rows).exact(), -1) @ values for rows in blocks], dim=1
+    )
+    return outputs[None].to(call.query)
+
+
+def grouped(tensor: Tensor, heads: int) -> Tensor:
+    """Keys or values (H_kv, n, d) as each of `heads` query heads sees them; a view when equal."""
+    return tensor.repeat_interleave(heads // len(tensor), dim=0)
+
+
+def call_products(call: Call, rows: slice) -> Products:
+    """Queries and keys of a block, all heads: what samplers that look at them are given."""
+    keys = grouped(call.key[0], call.query.shape[1])
+    return Products(call.scale * call.query[0, :, rows], keys, partial(_of_products, call, rows))
+
+
+def _of_products(call: Call, rows: slice, scores: Tensor) -> Tensor:
+    bias = None if call.position_bias is None else call.position_bias[0, :, rows]
+    if call.added is not None:
+        of_keys = grouped(call.added[0], call.query.shape[1])[:, None]
+        bias = of_keys if bias is None else bias + of_keys
+    return masked_scores(scores, call.softcap, bias, call.mask.visible(call.places(rows)))

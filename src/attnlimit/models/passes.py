@@ -1,4 +1,4 @@
-"""Inputs of a model for one sequence, from text, token ids or ready tensors."""
+"""One pass of a model over a sequence: its inputs, its outputs, and distances of two outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from attnlimit.errors import BadInput
-from attnlimit.models.loading.model import LoadedModel, max_positions, tokenize
+from attnlimit.models.attention import precise
+from attnlimit.models.loading import LoadedModel, max_positions, predicts_tokens, tokenize
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,3 +152,58 @@ def _patches(network: Any) -> int:
             "The inputs have no input_ids and the model no table of positions; give input_ids."
         )
     return int(table.shape[1] if hasattr(table, "shape") else table.num_embeddings)
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """A model's outputs over one sequence, padding left out."""
+
+    hidden: Tensor  # (N, d) last hidden states
+    logits: Tensor | None  # (N, vocabulary) of the next token; None for encoders
+
+    @property
+    def embedding(self) -> Tensor:
+        """Mean of the last hidden states, (d,)."""
+        return self.hidden.mean(0)
+
+
+def run(network: Any, encoded: Encoded) -> Outputs:
+    """Run a model once on a sequence, without a cache."""
+    cache = {"use_cache": False} if getattr(network.config, "use_cache", None) else {}
+    states: list[Tensor] = []
+
+    def keep_hidden(module: Any, inputs: Any, output: Any) -> None:
+        states.append(precise(output.last_hidden_state[0]))
+
+    causal, keep = predicts_tokens(network), slice(None) if encoded.keep is None else encoded.keep
+    inner = called_module(network) if causal else network.base_model
+    handle = inner.register_forward_hook(keep_hidden)
+    try:
+        output = (network if causal else inner)(**encoded.inputs, **cache)
+    finally:
+        handle.remove()
+    return Outputs(states[0][keep], precise(output.logits[0])[keep] if causal else None)
+
+
+def mean_kl(dense: Tensor, changed: Tensor) -> float:
+    """Mean KL divergence of next-token log probabilities (N, vocabulary), in nats."""
+    return max(0.0, float((dense.exp() * (dense - changed)).sum(-1).mean()))
+
+
+def cosine_loss(dense: Tensor, changed: Tensor) -> float:
+    """1 - cosine of two embeddings (d,)."""
+    return max(0.0, 1 - float(torch.cosine_similarity(dense.double(), changed.double(), dim=0)))
+
+
+def token_distances(dense: Tensor, changed: Tensor, ids: Tensor) -> dict[str, float]:
+    """KL, perplexities and agreement of next-token log probabilities (N, vocabulary).
+
+    `ids` (N,) are the tokens at the same positions.
+    """
+    losses = [float(-logs[:-1].gather(1, ids[1:, None]).mean()) for logs in (dense, changed)]
+    return {
+        "kl": mean_kl(dense, changed),
+        "dense_perplexity": float(torch.tensor(losses[0]).exp()),
+        "perplexity": float(torch.tensor(losses[1]).exp()),
+        "top1": float((dense.argmax(-1) == changed.argmax(-1)).float().mean()),
+    }

@@ -10,7 +10,7 @@ transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import BadInput  # noqa: E402
 from attnlimit.models import capture, evaluate, sampled_attention  # noqa: E402
-from attnlimit.models.sampled.outputs import embed  # noqa: E402
+from attnlimit.models.sampled import embed  # noqa: E402
 from attnlimit.samplers import (  # noqa: E402
     Iid,
     Keep,

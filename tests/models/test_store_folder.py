@@ -8,7 +8,7 @@ import pytest
 
 import attnlimit as al
 from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.models.store.folder import capture_file
+from attnlimit.models.store import capture_file
 from called import call
 from every_sampler import made_capture
 

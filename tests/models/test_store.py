@@ -9,7 +9,7 @@ import torch
 
 import attnlimit as al
 from attnlimit.errors import BadInput
-from attnlimit.models.store.folder import CaptureWriter
+from attnlimit.models.store import CaptureWriter
 from called import call
 from every_sampler import made_capture
 
@@ -101,7 +101,7 @@ def test_an_interrupted_capture_is_none_until_it_is_made_again(tmp_path, monkeyp
         add(self, number, layer)
 
     with monkeypatch.context() as patch:
-        patch.setattr("attnlimit.models.store.folder.CaptureWriter.add", stops)
+        patch.setattr("attnlimit.models.store.CaptureWriter.add", stops)
         with pytest.raises(Halfway):
             al.models.capture(model, IDS, folder=tmp_path)
     with pytest.raises(BadInput, match="which is written last"):

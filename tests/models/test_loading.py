@@ -15,7 +15,7 @@ transformers = pytest.importorskip("transformers")
 
 from attnlimit.errors import AttnlimitError, BadInput, MissingExtra  # noqa: E402
 from attnlimit.models import load  # noqa: E402
-from attnlimit.models.loading.model import BUNDLED, file_hash  # noqa: E402
+from attnlimit.models.loading import BUNDLED, file_hash  # noqa: E402
 
 
 @pytest.fixture
@@ -110,9 +110,7 @@ def test_what_cannot_be_loaded_is_one_sentence(folder, tmp_path, monkeypatch):
 
 
 def test_a_hub_id_offline_is_one_sentence(monkeypatch):
-    monkeypatch.setattr(
-        sys.modules["attnlimit.models.loading.model"], "_hub_reachable", lambda: False
-    )
+    monkeypatch.setattr(sys.modules["attnlimit.models.loading"], "_hub_reachable", lambda: False)
     with pytest.raises(BadInput, match="the hub cannot be reached from here"):
         load("nobody/no-such-model")
 

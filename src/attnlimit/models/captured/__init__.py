@@ -1,1 +1,0 @@
-"""Capturing of queries, keys and values of every head of a model."""

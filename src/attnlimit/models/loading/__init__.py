@@ -1,1 +1,0 @@
-"""Loading of models from packages, folders and the hub."""

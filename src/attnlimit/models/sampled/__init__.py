@@ -1,1 +1,0 @@
-"""Attention over sampled keys inside a transformers model."""
