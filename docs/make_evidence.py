@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
 from attnlimit.reproduce import EXPERIMENTS, Result, run
 from attnlimit.reproduce.compare import with_z
@@ -28,8 +27,6 @@ from tables import update_rows, write_fragment  # noqa: E402
 
 TABLES = DOCS / "tables"
 RUNS = PROJECT / "runs" / "evidence"
-PICTURES = {"model-baselines": "model_baselines.png"}
-"""Figures of experiments that pages show, by the name of the file in docs/images."""
 SUITES = ("startup", "theory", "montecarlo", "models", "output", "sparse", "scale")
 WORKERS = 2
 
@@ -69,9 +66,8 @@ def experiment(name: str) -> None:
     rows = summary(result)
     if len(rows):
         update_rows(TABLES / "predicted-and-measured.md", rows, "experiment")
-    if picture := PICTURES.get(result.experiment.name):
-        result.draw(result.folder)
-        shrink(result.folder / f"{result.experiment.name}.png", DOCS / "images" / picture)
+    if fragment == "model-baselines":
+        draw_baselines(DOCS / "images" / "model_baselines.png")
 
 
 def source_of(result: Result) -> dict[str, Any]:
@@ -108,12 +104,34 @@ def summary(result: Result) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def shrink(figure: Path, picture: Path) -> None:
-    """Write a figure at the width of a page, in 256 colours."""
-    with Image.open(figure) as image:
-        height = round(image.height * 1200 / image.width)
-        small = image.convert("RGB").resize((1200, height), Image.Resampling.LANCZOS)
-        small.quantize(256).save(picture, optimize=True)
+def draw_baselines(picture: Path) -> None:
+    """Draw the table of rules at equal numbers of keys, for the pages and the report."""
+    from matplotlib import pyplot
+
+    rows = (TABLES / "model-baselines.md").read_text(encoding="utf-8").splitlines()[2:]
+    cells = [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows if row[:1] == "|"]
+    names = [name for name, *_ in cells]
+    predicted, measured = (
+        [float(row[column].split(" ")[0] or "nan") for row in cells] for column in (1, 2)
+    )
+    order = np.argsort(-np.fmin(predicted, measured), kind="stable")
+    _, axis = pyplot.subplots(figsize=(7.2, 3.6), layout="constrained")
+    axis.plot(np.array(measured)[order], range(len(order)), "o", color="#003B6F", label="measured")
+    axis.plot(
+        np.array(predicted)[order], range(len(order)), "|", ms=16, color="k", label="predicted"
+    )
+    for place, row in enumerate(order):
+        value = predicted[row] if np.isnan(measured[row]) else measured[row]
+        axis.annotate(
+            f"{value:.2g}", (value, place), (9, -3), textcoords="offset points", fontsize=8
+        )
+    axis.set(xscale="log", xlim=(5e-4, 0.5), xlabel="KL divergence of the next token (nats)")
+    axis.set_title("SmolLM2: loss when each query reads 64 of 1024 keys", loc="left")
+    axis.set_yticks(range(len(order)), [names[row] for row in order])
+    axis.grid(True, axis="x", alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.legend(frameon=False, loc="lower left")
+    pyplot.savefig(picture, dpi=170)
 
 
 if __name__ == "__main__":

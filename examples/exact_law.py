@@ -29,9 +29,11 @@ def drawn_error(sigma, n, draws=1000):
 _, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for index, sigma in enumerate(sigmas):
     color = f"C{index}"
-    ax.loglog(n, np.sqrt(al.gaussian_law(sigma, n).mse), color=color, label=f"σ = {sigma:g}")
+    error = np.sqrt(al.gaussian_law(sigma, n).mse)
+    ax.loglog(n, error, color=color)
+    ax.annotate(f"σ = {sigma:g}", (n[-1], error[-1]), (5, -4), textcoords="offset points")
     ax.loglog(n, np.sqrt(np.exp(sigma**2) * (1 + sigma**2) / n), ":", color=color, lw=1)
     ax.loglog(few, [drawn_error(sigma, int(k)) for k in few], "o", color=color, ms=4)
-ax.set(ylim=(1e-6, 30), xlabel="number of tokens n", ylabel="error along the query")
-ax.legend(frameon=False, title="deviation of the scores", ncols=2, loc="lower left")
+ax.set(xlim=(1, 1e15), ylim=(1e-7, 30), xlabel="number of tokens n", ylabel="error along the query")
+ax.set_title("σ: standard deviation of a query's scores", fontsize=10)
 plt.show()

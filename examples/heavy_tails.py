@@ -32,7 +32,7 @@ def participation(tokens, scale, n, draws=200):
 _, ax = plt.subplots(figsize=(6.4, 4.2), layout="constrained")
 for index, (name, (tokens, scale)) in enumerate(cases.items()):
     mean, error = np.array([participation(tokens, scale, int(k)) for k in n]).T
-    ax.errorbar(n, mean, error, fmt="o", color=f"C{index}", capsize=3, ms=4, label=name)
+    ax.errorbar(n, mean, error, fmt="os^"[index], color=f"C{index}", capsize=3, ms=4, label=name)
     if scale < 1.5:
         exact = al.pointwise_error(al.Head([[scale]]), tokens, [1.0], n)
         ax.plot(n, exact.participation[0], color=f"C{index}")

@@ -20,6 +20,7 @@ measures = {
     "signs": al.Signs(3, scale=np.sqrt(1 / 3)),
     "Laplace": al.Laplace(3, scale=np.sqrt(1 / 6)),
 }
+OFFSETS = {"sphere": 2, "signs": -9}
 direction = np.array([2.0, 1.0, 0.5]) / np.linalg.norm([2.0, 1.0, 0.5])
 head = al.Head(np.eye(3))
 rng = np.random.default_rng(0)
@@ -29,9 +30,12 @@ for index, (name, tokens) in enumerate(measures.items()):
     longest = 2.5 if name == "Laplace" else 6.0
     sizes = np.linspace(0, longest, 100)
     queries = sizes[:, None] * direction
-    ax.plot(sizes, al.limit(head, tokens)(queries) @ direction, color=f"C{index}", label=name)
+    limit = al.limit(head, tokens)(queries) @ direction
+    ax.plot(sizes, limit, color=f"C{index}")
+    end = (sizes[-1], limit[-1]) if name != "Laplace" else (1.25, 1.6)
+    ax.annotate(name, end, (5, OFFSETS.get(name, -4)), textcoords="offset points")
     drawn = head(queries[::12], tokens.sample(100_000, rng)) @ direction
     ax.plot(sizes[::12], drawn, "o", color=f"C{index}", ms=4)
-ax.set(ylim=(0, 2.2), xlabel="length of the query |Ax|", ylabel="output along the query")
-ax.legend(frameon=False, ncols=2, title="tokens of variance 1/3")
+ax.set(xlim=(0, 6.9), ylim=(0, 2.2), xlabel="length of the query |Ax|")
+ax.set(ylabel="output along the query", title="tokens of variance 1/3")
 plt.show()

@@ -19,12 +19,14 @@ schemes = {
     "top 64": al.TopK(64),
     "top 16 + 48 weighted": al.Keep(al.TopK(16), sample=48),
 }
+HATCHES = ("", "///", "...", "xxx")
 places = [(1, 3), (1, 8), (5, 2), (5, 9)]
 
 _, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
 for index, (name, sampler) in enumerate(schemes.items()):
     curves = [al.predict(cap, "pointwise", layer=i, head=j, sampler=sampler) for i, j in places]
-    ax.bar(np.arange(4) + 0.2 * index, [curve.root[0] for curve in curves], 0.2, label=name)
+    errors = [curve.root[0] for curve in curves]
+    ax.bar(np.arange(4) + 0.2 * index, errors, 0.2, label=name, hatch=HATCHES[index])
 ax.set(xticks=np.arange(4) + 0.3, xticklabels=[f"head {i}, {j}" for i, j in places])
 ax.set(yscale="log", ylabel="root mean squared error")
 ax.legend(frameon=False, fontsize=8)

@@ -28,11 +28,11 @@ _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 keys = [predicted[c].mean_keys for c in sizes]
 ax.loglog(keys, [predicted[c].cosine_loss for c in sizes], label="predicted")
 ax.loglog(keys, [predicted[c].bound for c in sizes], ":", label="no independent sampler has less")
-for name, where, color in (("same article", text, "C0"), ("another article", other, "C1")):
+for name, where, mark in (("same article", text, "oC0"), ("another article", other, "sC1")):
     runs = [al.models.evaluate(model, where, ways[c], repeats=2) for c in sizes[1:4]]
     losses = [1 - run.embedding_cosine for run in runs]
     bars = [run.stderr["embedding_cosine"] for run in runs]
-    ax.errorbar([run.mean_keys for run in runs], losses, bars, fmt="o", color=color, label=name)
+    ax.errorbar([run.mean_keys for run in runs], losses, bars, fmt=mark, label=name)
 ax.set(xlabel="keys read by a query", ylabel="1 - cosine of the embedding")
 ax.legend(frameon=False)
 plt.show()

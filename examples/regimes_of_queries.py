@@ -2,8 +2,8 @@
 Which queries average, which freeze?
 ====================================
 
-A query with widely spread scores listens to a handful of keys however many there are. Which share
-of the queries of a head does that, at n tokens? In 50 dimensions it happens far below the horizon
+A query with widely spread scores puts its weight on a handful of keys, however many there are.
+Which share of the queries of a head does that, at n tokens? In 50 dimensions it happens far below the horizon
 1.
 """
 

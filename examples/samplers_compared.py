@@ -32,6 +32,6 @@ names = [
 ]
 
 _, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
-ax.barh(names[::-1], errors[::-1], color="#0072B2")
+ax.barh(names[::-1], errors[::-1])
 ax.set(xlabel="root mean squared error of a query's output", xscale="log")
 plt.show()

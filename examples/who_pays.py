@@ -1,6 +1,6 @@
 """
-Which layers pay?
-=================
+Which layers cause the error?
+=============================
 
 Every head reads fewer keys. Where does the output's error come from? Two rules at about as many
 keys read.

@@ -10,8 +10,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from attnlimit.picture import REFERENCE, Panel, Series
 
-# Okabe and Ito's palette, readable by the colour blind.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Dark, middle and light first: they differ in greyscale, and for the colour blind.
+PALETTE = ("#003B6F", "#C44E00", "#00A67D", "#CC79A7", "#8C6BB1", "#56B4E9", "#000000")
 GREY = "#767676"
 DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
 PANEL_SIZE = (4.6, 3.6)
