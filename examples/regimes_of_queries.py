@@ -3,8 +3,8 @@ Which queries average, which freeze?
 ====================================
 
 A query with widely spread scores puts its weight on a handful of keys, however many there are.
-Which share of the queries of a head does that, at n tokens? In 50 dimensions it happens far below the horizon
-1.
+Which share of the queries of a head does that, at n tokens? In 50 dimensions many do, far below
+a horizon of 1.
 """
 
 import matplotlib.pyplot as plt
