@@ -3,7 +3,8 @@ From an average to the nearest key
 ==================================
 
 As scores sharpen, a query averages over fewer of its keys, at last over one. On the sphere this
-happens around β* ~ n^{2/(d-1)}. In three dimensions a hundred keys follow the limit law. In fifty the nearest of n keys is far, and the exact law is not near its limit.
+happens around β* ~ n^{2/(d-1)}. In three dimensions a hundred keys follow the limit law. In fifty
+the nearest of n keys is far, and the exact law is not near its limit.
 """
 
 import matplotlib.pyplot as plt
