@@ -21,7 +21,7 @@ from attnlimit.planning.error import output_errors
 from tables import write_tables
 
 TEXTS = ("sotu:Truman 1946", "wikipedia:Aristotle", "wikipedia:Apollo 11")
-TOKENS, PROBES = 400, 6
+TOKENS, PROBES = 400, 4
 SETTINGS = {
     "8 / 8 bits": al.Quantize(8, 8, None),
     "6 / - bits": al.Quantize(6, None, None),

@@ -110,7 +110,7 @@ def test_without_a_rotation_nothing_is_evicted(causal, monkeypatch):
     def refuse(*args):
         raise al.BadInput("unknown rotation")
 
-    monkeypatch.setattr("attnlimit.planning.calibration.rotation_for", refuse)
+    monkeypatch.setattr("attnlimit.models.eviction.cache.rotation_for", refuse)
     plan = make_plan(causal, IDS, kl=0.02, minimise="bytes_stored", probes=2)
     assert plan.evict is None
     assert np.isfinite(plan.price)

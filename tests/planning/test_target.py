@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from attnlimit.constants import KL_LIMIT
+from attnlimit.errors import BadInput
 from attnlimit.planning.target import NextToken, target_of
 
 LOGITS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.double)
@@ -58,3 +59,11 @@ def test_perplexity_grows_by_the_exponential_of_the_kl():
     target = target_of("perplexity", 1.05)
     assert target.distance == pytest.approx(np.log(1.05))
     assert target.to_value(target.distance) == pytest.approx(1.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("kl", 1e-8), ("perplexity", 1 + 1e-8), ("cosine", 1 - 1e-8)]
+)
+def test_a_target_below_rounding_is_refused(name, value):
+    with pytest.raises(BadInput, match="rounding in float32"):
+        target_of(name, value)

@@ -24,7 +24,7 @@ from attnlimit.models.passes import encode, run, unwrap
 from attnlimit.models.sampled import SamplerTable
 from attnlimit.planning.change import Accumulator, ErrorTerms
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, expected_pass
-from attnlimit.planning.evaluation import changed_runs
+from attnlimit.planning.evaluation import run_distance
 from attnlimit.planning.evicted import EvictedCache, EvictionTerms
 from attnlimit.planning.precision import PrecisionTerms, Quantize
 from attnlimit.planning.probes import ProbedLayer, ProbeRun, kept_probes, probe, replay
@@ -250,15 +250,12 @@ class ModelCalibration(CalibrationSet):
         return target.between(terms.run.read, moved)
 
     def measured(self, plan: Any) -> tuple[float, float] | None:
-        change = as_change(plan).bound_to(self.network, self.tokens[0])
-        start = 0 if plan.decode is None else max(0, self.tokens[0] - plan.decode)
-        target = self.target if change.prompt else self.target.from_position(start)
+        size = self.tokens[0]
+        change = as_change(plan).bound_to(self.network, size)
+        start = 0 if plan.decode is None else max(0, size - plan.decode)
+        target = self.target.from_position(max(start, change.prompt or 0))
         seeds = range(self.seed + 1, self.seed + 4)
-        runs = changed_runs(self.model, self.encoded[0], change, seeds)
-        dense = target.read(next(runs)[0])
-        values = np.array([target.between(dense, target.read(out)) for out, _ in runs])
-        error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
-        return float(values.mean()), float(error)
+        return run_distance(self.model, self.encoded[0], change, target, seeds)
 
     def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
         def attention(call: Call) -> Tensor:

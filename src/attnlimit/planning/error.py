@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.constants import MAX_ROUGH, MEASURED_DEVIATIONS, MEASURED_GAP
 from attnlimit.errors import BadInput
-from attnlimit.models.passes import Encoded, encode, run, unwrap
+from attnlimit.models.passes import encode, run, unwrap
 from attnlimit.picture import Panel, Series
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.changes import (
@@ -24,9 +23,9 @@ from attnlimit.planning.changes import (
     check_model,
     expected_pass,
 )
-from attnlimit.planning.evaluation import changed_runs
+from attnlimit.planning.evaluation import run_distance
 from attnlimit.planning.probes import ProbedLayer, ProbeRun, probe
-from attnlimit.planning.target import NextToken, Output, Target, choose_target, third_order
+from attnlimit.planning.target import Output, Target, choose_target, third_order
 from attnlimit.result import Pictured, Result, format_pm
 
 
@@ -223,12 +222,12 @@ def output_errors(
             "Changes after a prompt and changes of a whole text need calls of their own."
         )
     after = prompts.pop()
-    if after is not None and isinstance(target, NextToken):
+    if after is not None:
         target = target.from_position(max(after, target.first))
     starts = {one.start for one in bound.values() if isinstance(one, SampledKeys)}
     if len(starts) > 1:
         raise BadInput("Plans for different numbers of decoded tokens need calls of their own.")
-    if starts not in ({0}, set()) and isinstance(target, NextToken):
+    if starts not in ({0}, set()):
         target = target.from_position(max(starts.pop(), target.first))
     accumulators = _Accumulators(network, bound, tokens, count)
     passed = probe(network, encoded, target, count, root, accumulators.add)
@@ -241,8 +240,10 @@ def output_errors(
             exact_bias = target.between(passed.read, moved)
         results[name] = _result(name, target, terms, passed, exact_bias, tokens, after or 0)
         if check and results[name].trusted:
-            checked = _checked(model, encoded, change, target, passed.read, root)
-            results[name] = compare_with_run(results[name], *checked)
+            times = max(change.check_runs, target.check_runs)
+            seeds = range(root + 1, root + 1 + times)
+            seen = run_distance(model, encoded, change, target, seeds, passed.read)
+            results[name] = compare_with_run(results[name], *seen)
     return results
 
 
@@ -328,26 +329,6 @@ def _result(
         keys=terms.keys,
         parts={name: scale * part for name, part in terms.parts.items()},
     )
-
-
-def _checked(
-    model: Any, encoded: Encoded, change: Change, target: Target, read: Tensor, seed: int
-) -> tuple[float, float]:
-    """Distance of a run with the change on the same text, and its standard error."""
-    times = change.check_runs if isinstance(target, NextToken) else max(3, change.check_runs)
-    runs = changed_runs(model, encoded, change, range(seed + 1, seed + 1 + times))
-    next(runs)
-    local = target
-    if change.prompt is not None and isinstance(target, NextToken):
-        local = target.from_position(target.first - change.prompt)
-    reads = [local.read(outputs) for outputs, _ in runs]
-    values = np.array([target.between(read, other) for other in reads])
-    if len(values) > 1:
-        return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
-    if not isinstance(target, NextToken) or not change.draws:
-        return float(values[0]), 0.0
-    each = (read.exp() * (read - reads[0])).sum(-1)
-    return float(values[0]), float(each.std() / len(each) ** 0.5)
 
 
 def compare_with_run(error: OutputError, measured: float, stderr: float) -> OutputError:

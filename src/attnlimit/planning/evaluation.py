@@ -19,6 +19,7 @@ from attnlimit.models.passes import Encoded, Outputs, encode, run, token_distanc
 from attnlimit.models.sampled import AttentionStats
 from attnlimit.planning.change import Change
 from attnlimit.planning.changes import as_change, check_model
+from attnlimit.planning.target import Target
 from attnlimit.result import Result, format_pm
 
 
@@ -174,17 +175,19 @@ def evaluate(
 
 @torch.no_grad()
 def changed_runs(
-    model: Any, encoded: Encoded, change: Change, seeds: Sequence[int]
+    model: Any, encoded: Encoded, change: Change, seeds: Sequence[int], *, dense: bool = True
 ) -> Iterator[tuple[Outputs, AttentionStats]]:
-    """Run the dense model, then the changed one with each seed; one seed if nothing is drawn.
+    """Run the dense model, if wanted, then the changed one with each seed; one if nothing is drawn.
 
     With a prompt, outputs are of the tokens after it.
     """
     network, _ = unwrap(model)
-    with attention_as(network, attend_dense):
-        dense = run(network, encoded)
-    first = change.prompt or 0
-    yield Outputs(dense.hidden[first:], _after(dense.logits, first)), AttentionStats()
+    if dense:
+        with attention_as(network, attend_dense):
+            whole = run(network, encoded)
+        first = change.prompt or 0
+        logits = None if whole.logits is None else whole.logits[first:]
+        yield Outputs(whole.hidden[first:], logits), AttentionStats()
     for seed in seeds if change.draws else seeds[:1]:
         with change.active(model, seed) as stats:
             if change.prompt is None:
@@ -192,6 +195,32 @@ def changed_runs(
             else:
                 outputs = _read_on(network, encoded, change.prompt, stats)
         yield outputs, stats
+
+
+def run_distance(
+    model: Any,
+    encoded: Encoded,
+    change: Change,
+    target: Target,
+    seeds: Sequence[int],
+    dense: Tensor | None = None,
+) -> tuple[float, float]:
+    """Mean distance of runs with a change from the dense run on one text, and its standard error.
+
+    `dense` is what the target reads of the dense run, if it is known. One run of a change that
+    draws has the error of its mean over positions, where there is one.
+    """
+    if change.prompt is not None:  # outputs of runs are those after it
+        target = target.from_position(max(0, target.first - change.prompt))
+    runs = changed_runs(model, encoded, change, seeds, dense=dense is None)
+    if dense is None:
+        dense = target.read(next(runs)[0])
+    reads = [target.read(outputs) for outputs, _ in runs]
+    values = np.array([target.between(dense, read) for read in reads])
+    if len(values) > 1:
+        return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    error = target.position_error(dense, reads[0]) if change.draws else 0.0
+    return float(values[0]), error
 
 
 def _read_on(network: Any, encoded: Encoded, prompt: int, stats: AttentionStats) -> Outputs:
@@ -206,10 +235,6 @@ def _read_on(network: Any, encoded: Encoded, prompt: int, stats: AttentionStats)
     )
     stats.cache_bytes, stats.dense_bytes = held  # right after the cut
     return Outputs(precise(output.hidden_states[-1][0]), precise(output.logits[0]))
-
-
-def _after(logits: Tensor | None, first: int) -> Tensor | None:
-    return None if logits is None else logits[first:]
 
 
 def _distances(

@@ -32,6 +32,8 @@ from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import Outputs, cosine_loss, mean_kl
 from attnlimit.registry import Registry
 
+ROUNDING = float(torch.finfo(torch.float32).eps)
+"""Relative rounding of a number, and so of a log probability of one nat."""
 STEPS = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
 
 
@@ -57,6 +59,8 @@ class Target(ABC):
     unit: ClassVar[str] = ""
     default: ClassVar[float]
     """Value that a user would give, such as a cosine of 0.999."""
+    least: ClassVar[float] = 0.0
+    """Smallest distance that rounding leaves visible."""
     distance: float | None = None
 
     @classmethod
@@ -94,9 +98,18 @@ class Target(ABC):
     def limit(self, read: Tensor) -> float:
         """Distance beyond which second order is not trusted."""
 
+    first: int = 0
+    """First position of what is a mean over positions."""
+    check_runs: ClassVar[int] = 3
+    """Runs of a random change that a prediction is checked by."""
+
     def from_position(self, first: int) -> Target:
         """Return the target over positions from `first` on, if it is a mean over positions."""
         return self
+
+    def position_error(self, read: Tensor, other: Tensor) -> float:
+        """Standard error of `between` over positions, zero if it is no mean over them."""
+        return 0.0
 
     def describe(self, distance: float) -> str:
         """Bound in words, such as "KL 0.01 nats"."""
@@ -124,7 +137,7 @@ def register_target(target: Registered) -> Registered:
 @register_target
 @dataclass(frozen=True)
 class NextToken(Target):
-    """Mean KL divergence of the next token, dense from changed, in nats; from `first` on."""
+    """Mean KL divergence of the next token, dense from changed, in nats; from a position on."""
 
     distance: float | None = None
     first: int = 0
@@ -134,6 +147,8 @@ class NextToken(Target):
     label = "KL"
     unit = " nats"
     default = 0.01
+    check_runs = 1
+    least = ROUNDING
 
     @classmethod
     def to_distance(cls, value: float) -> float:
@@ -158,7 +173,7 @@ class NextToken(Target):
         return replace(self, first=first)
 
     def read(self, outputs: Outputs) -> Tensor:
-        """Log probabilities, (N - first, vocabulary)."""
+        """Log probabilities, (positions, vocabulary)."""
         assert outputs.logits is not None
         return torch.log_softmax(outputs.logits[self.first :], -1)
 
@@ -180,6 +195,10 @@ class NextToken(Target):
 
     def between(self, read: Tensor, other: Tensor) -> float:
         return mean_kl(read, other)
+
+    def position_error(self, read: Tensor, other: Tensor) -> float:
+        each = (read.exp() * (read - other)).sum(-1)
+        return float(each.std() / len(each) ** 0.5)
 
     def limit(self, read: Tensor) -> float:
         """`KL_LIMIT`, and less where the model is sure of its tokens.
@@ -222,6 +241,7 @@ class EmbeddingAngle(Target):
     name = "cosine"
     measure = "cosine_loss"
     label = "1 - cosine"
+    least = ROUNDING
     default = 0.999
 
     @classmethod
@@ -346,7 +366,7 @@ def given_target(
     if target is not None:
         if not isinstance(target, Target) or target.distance is None:
             raise BadInput(f"target must be a Target with a distance, got {target!r}.")
-        return target
+        return _visible(target)
     return target_of(*given[0]) if given else None
 
 
@@ -355,8 +375,18 @@ def target_of(name: str, value: float) -> Target:
     if name not in TARGETS:
         raise BadInput(f"There is no target {name!r}; choose from {', '.join(TARGETS.names())}.")
     kind: Any = TARGETS[name]
-    made: Target = kind(distance=kind.to_distance(checks.real_number(value, name)))
-    return made
+    return _visible(kind(distance=kind.to_distance(checks.real_number(value, name))))
+
+
+def _visible(target: Target) -> Target:
+    """Refuse a target below what rounding loses."""
+    assert target.distance is not None
+    if target.distance < target.least:
+        raise BadInput(
+            f"{target.name} asks for at most {target.distance:.2g}{target.unit}, and rounding in "
+            f"float32 already loses about {target.least:.1g}; allow a larger error."
+        )
+    return target
 
 
 def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
