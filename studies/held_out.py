@@ -49,14 +49,14 @@ class HeldOut(Experiment):
         return [{**config, "text": text} for text in config["texts"]]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        """Spend the plan on one text, and look for top-k of the same error there."""
+        """Run the plan on one text, and look for top-k of the same error there."""
         plan = _planned(*(shard[key] for key in _planned_by))
         run = dense(shard["model"], shard["text"], shard["tokens"])
         result = run.against(plan, int(seed.generate_state(1)[0]), shard["repeats"])
         row = {
             "text": shard["text"],
             "predicted": plan.predicted,
-            "promised": plan.next_text,
+            "bound": plan.next_text,
             "of": plan.mean_visible,
             "top-k": _top_k(run, result["measured"], 4 * plan.mean_keys),
         }
@@ -67,9 +67,9 @@ class HeldOut(Experiment):
             {
                 "text": curves["text"],
                 "planned": curves["predicted"],
-                "promised": curves["promised"],
+                "bound": curves["bound"],
                 "measured": with_uncertainty(curves, stderr="measured_stderr"),
-                "kept": np.where(curves["measured"] <= curves["promised"], "yes", "no"),
+                "below the bound": np.where(curves["measured"] <= curves["bound"], "yes", "no"),
                 "keys": curves["keys"],
                 "of": curves["of"],
                 "keys of top-k": curves["top-k"],
@@ -78,11 +78,11 @@ class HeldOut(Experiment):
         )
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
-        kept = int((curves["measured"] <= curves["promised"]).sum())
+        kept = int((curves["measured"] <= curves["bound"]).sum())
         part = curves["keys"].mean() / curves["top-k"].mean()
         return [
             f"Planned on {config['planned']} for {curves['predicted'].mean():.3g} nats, so that "
-            f"nine of ten others stay below {curves['promised'].mean():.3g}: {kept} of "
+            f"nine of ten others stay below {curves['bound'].mean():.3g}: {kept} of "
             f"{len(curves)} do.",
             f"Queries read {curves['keys'].mean():.1f} of {curves['of'].mean():.1f} keys, "
             f"{part:.2f} of the {curves['top-k'].mean():.1f} that top-k reads for the same error.",
@@ -95,7 +95,7 @@ class HeldOut(Experiment):
         error = [
             *(
                 Series([curves[name].mean()] * 2, ends, style, name, "plan")
-                for name, style in (("predicted", "line"), ("promised", "dashed"))
+                for name, style in (("predicted", "line"), ("bound", "dashed"))
             ),
             across(shown, "measured", "plan"),
         ]

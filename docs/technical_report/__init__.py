@@ -49,7 +49,8 @@ def markdown() -> str:
     text = re.sub(r"\\tag\{(.*?)\}", r"\\qquad (\1)", text)
     text = re.sub(r"\\big[lr]?\b", "", text)
     text = text.replace("](../images/", "](")
-    text = re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)  # links lead to pages of the site
+    text = re.sub(r"\s\(\[[^\]]*\]\([^)]*\)\)", "", text)  # links lead to pages of the site
+    text = re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return "".join(
         part if PLAIN.fullmatch(part) else with_indices(part) for part in PLAIN.split(text)
     )
