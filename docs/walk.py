@@ -1,10 +1,10 @@
-"""Trace the files that two calls pass, and draw them for docs/design.md.
+"""Trace the files that two calls pass, and write them as tables for docs/design.md.
 
     python docs/walk.py            # writes docs/tables/walk-predict.md and walk-plan.md
 
 A file counts when one of its functions runs for the call; what runs while modules are imported does
 not. Modules beside the packages, which every package may use (CONTRIBUTING.md), are named below a
-drawing and not counted.
+table and not counted.
 """
 
 from __future__ import annotations
@@ -39,20 +39,22 @@ class Walk(NamedTuple):
     shared: list[str]
     backwards: set[tuple[str, str]]
 
-    def drawing(self) -> str:
-        """Text of a tree: each file below the one that called it first."""
-        lines: list[str] = []
+    def table(self) -> str:
+        """Table of the files, each below and to the right of the one that called it first."""
+        lines = ["| | file | first call |", "| --- | --- | --- |"]
 
-        def draw(caller: str | None, depth: int) -> None:
+        def write(caller: str | None, depth: int) -> None:
             for number, step in enumerate(self.steps, start=1):
                 if step.caller == caller:
-                    name = "  " * depth + step.file
-                    lines.append(f"{number:>3}  {name:<48}{step.function}")
-                    draw(step.file, depth + 1)
+                    indent = "\u2003" * depth
+                    lines.append(f"| {number} | {indent}`{step.file}` | `{step.function}` |")
+                    write(step.file, depth + 1)
 
-        draw(None, 0)
-        note = f"shared: {', '.join(self.shared)}"
-        return "\n".join(["```text", *lines, "", note, "```", ""])
+        write(None, 0)
+        shared = ", ".join(f"`{file}`" for file in self.shared)
+        return "\n".join(
+            [*lines, "", f"*`python docs/walk.py`.* Shared, not counted: {shared}.", ""]
+        )
 
 
 def order() -> list[set[str]]:
@@ -141,6 +143,6 @@ def plan(arguments: list[str] = PLAN) -> Walk:
 
 if __name__ == "__main__":
     for name, made in {"predict": predict(), "plan": plan()}.items():
-        (TABLES / f"walk-{name}.md").write_text(made.drawing(), encoding="utf-8")
+        (TABLES / f"walk-{name}.md").write_text(made.table(), encoding="utf-8")
         print(f"{name}: {len(made.steps)} files")
         print(*sorted(made.backwards), sep="\n")

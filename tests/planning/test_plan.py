@@ -123,10 +123,10 @@ def test_several_texts_keep_a_margin_for_the_next(causal, plans):
 
 
 def test_a_target_nothing_can_keep_is_dense_attention(causal):
-    plan = make_plan(causal, IDS, kl=1e-12)
+    plan = make_plan(causal, IDS, kl=2e-7, margin=1e6)
     assert plan.mean_keys == pytest.approx(30.5)
-    assert plan.predicted < 1e-12
-    assert "KL 1e-12" in str(plan)
+    assert plan.predicted < 2e-7
+    assert "KL 2e-07" in str(plan)
 
 
 def test_the_lagrangian_is_the_best_of_all_choices():

@@ -162,7 +162,7 @@ COLUMNS = {
     "output-error": {"sampler", "predicted", "measured", "ratio", "z", "holds"},
     "model-baselines": {"scheme", "keys read", "predicted", "measured", "of top-k's"},
     "model-complexity": {"N", "predicted KL", "measured KL", "predicted keys", "measured keys"},
-    "held-out": {"promised", "measured", "kept", "keys", "keys of top-k"},
+    "held-out": {"planned", "bound", "measured", "below the bound", "keys of top-k"},
     "eviction": {"text", "kept", "weighted", "ratio to it", "MB", "second half, predicted"},
     "needle": {"scheme", "kept", "found", "chance of a token", "KL, predicted", "KL, measured"},
     "rivals": {"tokens", "bytes", "rule", "50 %", "25 %", "10 %", "5 %"},

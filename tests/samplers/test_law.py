@@ -163,7 +163,7 @@ def test_what_is_no_sampler_or_gives_no_chances_is_refused():
     cap = made_capture(tokens=SIZE)
     for wrong, message in [
         ("all", r"not a sampler.*al\.Sampler"),
-        (Twice(), "between 0 and 1"),
+        (Twice(), "outside 0 to 1"),
         (Short(), "one for each score"),
     ]:
         for ask in (al.predict, al.measure):

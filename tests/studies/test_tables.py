@@ -58,11 +58,11 @@ def test_rows_are_replaced_by_key_and_new_ones_are_added(tmp_path):
 
 
 def test_every_fragment_is_included_and_every_include_exists():
-    included = [
+    included = {
         (page.parent / name).resolve()
         for page in PAGES
         for name in INCLUDE.findall(page.read_text())
-    ]
+    }
     assert sorted(path.name for path in included) == sorted(path.name for path in TABLES.iterdir())
     assert all(path.is_file() for path in included)
 

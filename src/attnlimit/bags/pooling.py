@@ -80,7 +80,10 @@ def whitening(
     basis = _span((instances - centre) * inverse)
     seen = ((noise - centre) * inverse) @ basis
     covariance = seen.T @ seen / len(seen)
-    chosen = ledoit_wolf_shrinkage(seen, assume_centered=True) if shrinkage is None else shrinkage
+    if shrinkage is None:  # rounding can leave it just below zero
+        chosen = float(np.clip(ledoit_wolf_shrinkage(seen, assume_centered=True), 0, 1))
+    else:
+        chosen = shrinkage
     shrunk, vectors = np.linalg.eigh(shrunk_covariance(covariance, chosen))
     keep = np.flatnonzero(shrunk > SMALLEST * np.trace(covariance))[::-1]
     if keep.size == 0:

@@ -103,7 +103,7 @@ def test_bad_input():
         al.critical_law(0.5, 100.0)
     with pytest.raises(al.BadInput, match="infinitely many"):
         al.critical_law(24.5, 1e-12)
-    with pytest.raises(al.BadInput, match="Sphere and Ball"):
+    with pytest.raises(al.BadInput, match="Sphere or a Ball"):
         al.sphere_regimes(al.Gaussian(dim=3), [10], [1.0])
     with pytest.raises(al.BadInput, match="name"):
         al.sphere_regimes(al.Sphere(3), [10], [1.0]).law_error("other")
