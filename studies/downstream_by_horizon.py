@@ -40,7 +40,7 @@ class DownstreamByHorizon(Downstream):
     """I.i.d. keys in all heads by tertile of the text, and in a tertile of the heads alone."""
 
     name = "downstream-by-horizon"
-    title = "Retrieval with i.i.d. keys, by the horizon of the text and of the thinned heads"
+    title = "Retrieval with i.i.d. keys, by the horizon of the text and of the sampled heads"
 
     settings = Downstream.settings | {"n": [1, 2, 4, 8, 16, 32], "predicted": 97}
     paper_settings = Downstream.paper_settings | {"predicted": 384}

@@ -49,7 +49,7 @@ class Eviction(Experiment):
     """KL after a cut against the share kept; and predicted where the second half comes after."""
 
     name = "eviction"
-    title = "A cache that stays small: KL after the cut against the share of keys kept"
+    title = "KV cache eviction: KL after the cut against the share of keys kept"
 
     def config(self, paper: bool) -> Config:
         return weights("smollm2") | {

@@ -28,7 +28,7 @@ class HeldOut(Experiment):
     """A plan for nine of ten other texts, and how many keys top-k reads for what it gives."""
 
     name = "held-out"
-    title = "A plan made on one text, spent on ten others"
+    title = "A plan made on one text, used on ten others"
 
     def config(self, paper: bool) -> Config:
         articles = ("Alabama", "Autism", "Aristotle", "Albedo", "Achilles")

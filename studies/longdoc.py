@@ -24,7 +24,7 @@ class LongDocument(Experiment):
     """Relative root mean square errors over late queries, of five schemes."""
 
     name = "longdoc"
-    title = "SmolLM2 on a 4096-token article: the scheme that each head wants, predicted"
+    title = "SmolLM2 on a 4096-token article: the best scheme of each head, predicted"
     paper = TSC
     minutes = 1
     takes_capture = True

@@ -42,7 +42,7 @@ class Complexity(Experiment):
     """KL over a text of N tokens, and keys read by its last queries, against N."""
 
     name = "model-complexity"
-    title = "How many keys a model needs as its text grows: the whole model's error and cost"
+    title = "Keys that a model needs as its text grows: the whole model's error and cost"
 
     def config(self, paper: bool) -> Config:
         return weights("smollm2") | {

@@ -27,7 +27,7 @@ class Needle(Experiment):
     """Chance of a hidden number's tokens, and whether it is found, by how many keys are kept."""
 
     name = "needle"
-    title = "A needle in a long text: what is found on fewer keys"
+    title = "Needle in a haystack on fewer keys: answers found, predicted and measured loss"
 
     def config(self, paper: bool) -> Config:
         return weights("smollm2") | {

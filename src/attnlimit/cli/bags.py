@@ -206,5 +206,8 @@ def _pooling(name: str, attention: Path | None) -> Any:
             "torch.save."
         ) from None
     if not isinstance(state, dict):
-        raise BadInput(f"{attention} must hold a state dict, got {type(state).__name__}.")
+        raise BadInput(
+            f"{attention} must hold a state dict, got {type(state).__name__}; "
+            "save net.state_dict()."
+        )
     return GatedAttention.from_state(state)

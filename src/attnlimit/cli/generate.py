@@ -60,7 +60,9 @@ def generate(
     if threshold is not None and not threshold > 0:
         raise BadInput(f"--threshold must be positive, got {threshold:g}; 64 is usual.")
     if temperature < 0:
-        raise BadInput(f"--temperature must be 0 or more, got {temperature:g}.")
+        raise BadInput(
+            f"--temperature must be 0 or more, got {temperature:g}; 0 takes the likeliest token."
+        )
     from attnlimit.models.loading import load_once
     from attnlimit.models.texts import read_corpus
     from attnlimit.planning.plan import Plan

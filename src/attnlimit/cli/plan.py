@@ -118,7 +118,7 @@ def plan(
     if two_sided and not more_files:
         raise BadInput("--two-sided is for own tensors: --capture q.npy k.npy v.npy.")
     if more_files and capture is None:
-        raise BadInput(f"{more_files[0]!r} is no option; files come after --capture.")
+        raise BadInput(f"{more_files[0]!r} is not understood; give files after --capture.")
     from attnlimit.models.eviction.rules import parse_rule
     from attnlimit.models.loading import load_once
     from attnlimit.planning.allocation import UNITS, SamplerGrid

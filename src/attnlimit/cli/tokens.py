@@ -75,7 +75,7 @@ def tokens(
     try:
         write_page(out, page)
     except OSError as error:
-        raise BadInput(f"Cannot write {out}: {error.strerror}.") from None
+        raise BadInput(f"{out} cannot be written: {error.strerror}; give another --out.") from None
     order = influence.argsort()[::-1][:10]
     top = pd.DataFrame(
         {

@@ -205,7 +205,7 @@ class Downstream(Experiment):
     """
 
     name = "downstream"
-    title = "A task with thinned attention: accuracy against the keys that each query sees"
+    title = "Retrieval with sampled attention: accuracy against the keys that each query sees"
     paper = TSC
     figure_of_paper = "experiment: downstream accuracy"
     minutes = 5

@@ -26,7 +26,7 @@ class SeparableBags(Experiment):
     """
 
     name = "sparse-capacity"
-    title = "Sparse tokens: how many bags are separable, against linear programs"
+    title = "Sparse tokens: number of separable bags, against linear programs"
 
     paper = STC
     figure_of_paper = "theorem: capacity"
