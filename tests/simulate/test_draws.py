@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from attnlimit.reproduce import load
+from studied import target
 
 SMALLER = {
     "gaussian": {"n": [60, 130], "scales": [5.0]},
@@ -18,7 +19,7 @@ SMALLER = {
 
 def shards():
     for name, sizes in SMALLER.items():
-        experiment = load(name)
+        experiment = load(target(name))
         kinds = {}
         for shard in experiment.shards(experiment.config(False) | sizes):
             if "draws" in shard:

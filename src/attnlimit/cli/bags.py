@@ -9,15 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from attnlimit.checks import count, one_of, probability
-from attnlimit.cli.options import (
-    AsJson,
-    Seed,
-    print_json,
-    print_table,
-    progress_bar,
-    say,
-    whole,
-)
+from attnlimit.cli import options
 from attnlimit.errors import BadInput
 
 app = typer.Typer(
@@ -58,11 +50,11 @@ def write_files(out: Path, name: str, result: Any, figure: Any, page: str) -> li
 def show(result: Any, table: Any, title: str, notes: list[str], json: bool) -> None:
     """Print the answer, a table and notes, or all that the result holds as JSON."""
     if json:
-        print_json({**result.to_dict(), "title": title, "notes": notes})
+        options.print_json({**result.to_dict(), "title": title, "notes": notes})
         return
-    say(result.headline())
-    print_table(table, title)
-    say(*(f"  {note}" for note in notes))
+    options.say(result.headline())
+    options.print_table(table, title)
+    options.say(*(f"  {note}" for note in notes))
 
 
 def this_command(context: typer.Context) -> str:
@@ -91,13 +83,13 @@ def plan(
         ),
     ] = None,
     error: Annotated[float | None, typer.Option(help="Maximum error on new bags.")] = None,
-    max_dim: Annotated[int | None, whole("Maximum number of principal components.")] = None,
+    max_dim: Annotated[int | None, options.whole("Maximum number of principal components.")] = None,
     bag: BagColumn = "bag",
     label: LabelColumn = "label",
     positive: Positive = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     out: Out = Path("bags"),
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Number of labelled bags that suffice, and the pooling to use."""
     budgets = None if budget is None else numbers(budget, "--budget", 4)
@@ -108,7 +100,7 @@ def plan(
     from attnlimit.report.bags_page import plan_figure, plan_page
 
     pilot = read_bags(bags, bag, label, positive=positive)
-    with progress_bar("plan", shown=not json) as progress:
+    with options.progress_bar("plan", shown=not json) as progress:
         result = make_plan(
             pilot, budgets, error=error, max_dim=max_dim, seed=seed, progress=progress
         )
@@ -149,14 +141,14 @@ def instances(
     change: Annotated[
         float, typer.Option(help="Maximum fraction of decisions that change.")
     ] = 0.01,
-    draws: Annotated[int, whole("Number of draws of each bag.")] = 200,
-    most: Annotated[int, whole("Maximum number of bags.")] = 100,
+    draws: Annotated[int, options.whole("Number of draws of each bag.")] = 200,
+    most: Annotated[int, options.whole("Maximum number of bags.")] = 100,
     bag: BagColumn = "bag",
     label: LabelColumn = "label",
     positive: Positive = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     out: Out = Path("bags"),
-    json: AsJson = False,
+    json: options.AsJson = False,
 ) -> None:
     """Number of instances of a bag that an attention pooling must read."""
     sizes = numbers(n, "--n", 2)
@@ -171,7 +163,7 @@ def instances(
     model = _pooling(pooling, attention)
     labelled = read_bags(bags, bag, label, positive=positive)
     how: dict[str, Any] = {"change": change, "draws": draws, "most": most, "seed": seed}
-    with progress_bar("instances", shown=not json) as progress:
+    with options.progress_bar("instances", shown=not json) as progress:
         result = instance_budget(
             labelled, model, sizes, samplers=rules or SAMPLERS, **how, progress=progress
         )

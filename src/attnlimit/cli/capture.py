@@ -9,22 +9,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from attnlimit import checks
-from attnlimit.cli.options import (
-    ARTICLE,
-    AsJson,
-    Device,
-    Dtype,
-    Model,
-    PassageTokens,
-    Pickled,
-    Seed,
-    Texts,
-    advanced,
-    print_json,
-    progress_bar,
-    say,
-    whole,
-)
+from attnlimit.cli import options
 from attnlimit.errors import BadInput
 
 OUTPUTS = ("kl", "cosine")
@@ -32,20 +17,20 @@ OUTPUTS = ("kl", "cosine")
 
 def capture(
     out: Annotated[Path, Option(help="Folder to write.")],
-    model: Model = "minilm",
-    text: Texts = None,
-    tokens: PassageTokens = 512,
-    parts: Annotated[int, whole("Maximum number of passages of each text.")] = 4,
+    model: options.Model = "minilm",
+    text: options.Texts = None,
+    tokens: options.PassageTokens = 512,
+    parts: Annotated[int, options.whole("Maximum number of passages of each text.")] = 4,
     layer: Annotated[list[int] | None, Option(help="Layer to capture; may be repeated.")] = None,
     probes: Annotated[
-        int | None, whole("Backward passes whose gradients are stored.", smallest=2)
+        int | None, options.whole("Backward passes whose gradients are stored.", smallest=2)
     ] = None,
-    output: Annotated[str | None, advanced("Output of the probes: kl or cosine.")] = None,
-    seed: Seed = 0,
-    pickled_weights: Pickled = None,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    json: AsJson = False,
+    output: Annotated[str | None, options.advanced("Output of the probes: kl or cosine.")] = None,
+    seed: options.Seed = 0,
+    pickled_weights: options.Pickled = None,
+    device: options.Device = "auto",
+    dtype: options.Dtype = None,
+    json: options.AsJson = False,
 ) -> None:
     """Write the queries, keys and values of every head to a folder.
 
@@ -68,10 +53,10 @@ def capture(
 
     folder = local_path(out)
     loaded = load(model, pickled_weights, device=device, dtype=dtype)
-    passages = read_passages(loaded, text or [ARTICLE], tokens, parts)
+    passages = read_passages(loaded, text or [options.ARTICLE], tokens, parts)
     count = len(passages)
     captured: Capture | None = None
-    with progress_bar("passages", shown=not json) as progress:
+    with options.progress_bar("passages", shown=not json) as progress:
         for number, passage in enumerate(passages):
             progress(number, count)
             place, ids = part_folder(folder, number), list(passage.ids)
@@ -87,11 +72,11 @@ def capture(
     size = sum(file.stat().st_size for place in folders for file in place.iterdir())
     if json:
         about = {"model": model, "weights": loaded.weights, "tokens": len(captured)}
-        print_json({"folder": out, "passages": count, "bytes": size, **about})
+        options.print_json({"folder": out, "passages": count, "bytes": size, **about})
         return
     stored = None if captured.probes is None else captured.probes.output
     target = {"kl": " --kl 0.01", "cosine": " --cosine 0.999"}.get(str(stored), "")
-    say(
+    options.say(
         f"{model}: {_plural(len(captured.layers), 'layer')} of {captured.heads} heads on "
         f"{_plural(count, 'passage')} of {len(captured)} tokens, {size / 1e6:.1f} MB",
         f"capture  {out}; plan from it: attnlimit plan --capture {out}{target}",

@@ -46,7 +46,9 @@ def demo(
         result = compare(loaded, passages, calibration, target, **how, progress=progress)
         result = replace(result, generated=generated_texts(loaded, passages, result))
     plan = result.plan.write(page.parent / "plan.json")
-    source = text_source(loaded, passages, [ARTICLE], name, PARTS)
+    source = text_source(
+        loaded, passages, f"--model {name} --text {ARTICLE} --tokens {tokens} --parts {PARTS}"
+    )
     write_plan_page(result, source, page, seed)
     show(result, json=json, quick=False, plan=plan, page=page)
 

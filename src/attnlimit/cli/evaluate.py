@@ -9,23 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Option
 
 from attnlimit import checks
-from attnlimit.cli.options import (
-    ARTICLE,
-    PANEL,
-    TEXT,
-    AsJson,
-    Device,
-    Dtype,
-    Model,
-    PassageTokens,
-    Seed,
-    advanced,
-    print_json,
-    print_table,
-    progress_bar,
-    say,
-    whole,
-)
+from attnlimit.cli import options
 from attnlimit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -36,9 +20,9 @@ SIZES = ("output", "common", "equal")
 
 
 def evaluate(
-    model: Model = "smollm2",
-    text: Annotated[str, Option(help=TEXT)] = ARTICLE,
-    tokens: PassageTokens = 256,
+    model: options.Model = "smollm2",
+    text: Annotated[str, Option(help=options.TEXT)] = options.ARTICLE,
+    tokens: options.PassageTokens = 256,
     sampler: Annotated[
         list[str] | None,
         Option(help="Sampler, such as threshold:48, top-k:64 or top-k:64+192; may be repeated."),
@@ -61,14 +45,16 @@ def evaluate(
         ),
     ] = None,
     sizes: Annotated[
-        str, advanced("Sizes of heads with --evict SHARE: output, common or equal.")
+        str, options.advanced("Sizes of heads with --evict SHARE: output, common or equal.")
     ] = "output",
-    repeats: Annotated[int, whole("Runs of each change.")] = 3,
-    probes: Annotated[int, whole("Backward passes of the prediction.", **PANEL)] = 4,
-    seed: Seed = 0,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    json: AsJson = False,
+    repeats: Annotated[int, options.whole("Runs of each change.")] = 3,
+    probes: Annotated[
+        int, options.whole("Backward passes of the prediction.", **options.PANEL)
+    ] = 4,
+    seed: options.Seed = 0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = None,
+    json: options.AsJson = False,
 ) -> None:
     """Run a model on fewer keys or a smaller cache, predicted beside measured."""
     from attnlimit.models.eviction.rules import EvictionRule, parse_rule
@@ -101,7 +87,7 @@ def evaluate(
             "causal model, such as --model smollm2."
         )
     ids = list(read_passages(loaded, [text], tokens, 1)[0].ids)
-    with progress_bar("changes", shown=not json) as progress:
+    with options.progress_bar("changes", shown=not json) as progress:
         if rules:
             changes = _sized(rules, sizes, loaded, ids, probes, seed)
         predictable = {
@@ -118,18 +104,20 @@ def evaluate(
     rows = [_row(name, run, errors.get(name)) for name, run in runs.items()]
     if json:
         about = {"model": model, "text": text, "tokens": len(ids)}
-        print_json({**about, "evaluated": rows, "runs": [asdict(run) for run in runs.values()]})
+        options.print_json(
+            {**about, "evaluated": rows, "runs": [asdict(run) for run in runs.values()]}
+        )
         return
     import pandas as pd
 
-    print_table(pd.DataFrame(rows), f"{model} on {len(ids)} tokens of {text}")
+    options.print_table(pd.DataFrame(rows), f"{model} on {len(ids)} tokens of {text}")
     for name, run in runs.items():
-        say(*(f"{name}: {note}" for note in run.notes))
+        options.say(*(f"{name}: {note}" for note in run.notes))
         error = errors.get(name)
         if error is not None and error.doubt:
-            say(f"{name}: the prediction is not trusted: {error.doubt}")
+            options.say(f"{name}: the prediction is not trusted: {error.doubt}")
         if error is not None and error.parts:
-            say(f"{name}: {error.blame()}")
+            options.say(f"{name}: {error.blame()}")
 
 
 def _sized(

@@ -8,19 +8,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from attnlimit.cli.options import (
-    TEXT,
-    AsJson,
-    Dtype,
-    Model,
-    Seed,
-    advanced,
-    print_json,
-    printable,
-    progress_bar,
-    say,
-    whole,
-)
+from attnlimit.cli import options
 from attnlimit.errors import BadInput
 
 PLANNED = 1024
@@ -28,12 +16,17 @@ DECODED = 128
 
 
 def generate(
-    model: Model = "smollm2",
-    prompt: Annotated[list[str] | None, Option(help=f"{TEXT[:-1]}; several are one batch.")] = None,
+    model: options.Model = "smollm2",
+    prompt: Annotated[
+        list[str] | None, Option(help=f"{options.TEXT[:-1]}; several are one batch.")
+    ] = None,
     tokens: Annotated[
-        int, whole("Tokens of a prompt that are read; the last ones of a longer text.", smallest=2)
+        int,
+        options.whole(
+            "Tokens of a prompt that are read; the last ones of a longer text.", smallest=2
+        ),
     ] = 4096,
-    new: Annotated[int, whole("Tokens to write after each prompt.", smallest=2)] = 100,
+    new: Annotated[int, options.whole("Tokens to write after each prompt.", smallest=2)] = 100,
     plan: Annotated[Path | None, Option(help="Plan file written by attnlimit plan.")] = None,
     kl: Annotated[
         float | None,
@@ -43,10 +36,10 @@ def generate(
         bool, Option("--compare", help="Write the text with all keys too, and measure every token.")
     ] = False,
     temperature: Annotated[float, Option(help="Temperature of sampling; 0 for none.")] = 0.0,
-    seed: Seed = 0,
-    dtype: Dtype = None,
-    threshold: Annotated[float | None, advanced("Threshold c, in place of a plan.")] = None,
-    json: AsJson = False,
+    seed: options.Seed = 0,
+    dtype: options.Dtype = None,
+    threshold: Annotated[float | None, options.advanced("Threshold c, in place of a plan.")] = None,
+    json: options.AsJson = False,
 ) -> None:
     """Continue a text while every token reads few keys of the cache.
 
@@ -82,7 +75,7 @@ def generate(
     from attnlimit.planning.planner import plan as make_plan
 
     if rule is None:
-        with progress_bar("plan on the prompt", shown=not json) as progress:
+        with options.progress_bar("plan on the prompt", shown=not json) as progress:
             progress(0, 1)
             rule = make_plan(
                 loaded,
@@ -93,10 +86,10 @@ def generate(
                 seed=seed,
             )
         if not json:
-            say(rule, "")
+            options.say(rule, "")
 
     def stream(piece: str) -> None:
-        sys.stdout.write(printable(piece))
+        sys.stdout.write(options.printable(piece))
         sys.stdout.flush()
 
     result = write(
@@ -112,13 +105,15 @@ def generate(
     )
     if json:
         made = {"model": model, "prompts": prompt, "seed": seed}
-        print_json(made | result.to_dict() | {"plan": getattr(rule, "to_dict", lambda: None)()})
+        options.print_json(
+            made | result.to_dict() | {"plan": getattr(rule, "to_dict", lambda: None)()}
+        )
         return
     if len(ids) == 1:
         print()
     else:
         for number, text in enumerate(result.texts, start=1):
-            say(f"--- {number}", text)
+            options.say(f"--- {number}", text)
     for number, text in enumerate(result.dense_texts or (), start=1):
-        say(f"--- {number}, with all keys", text)
-    say("", result)
+        options.say(f"--- {number}, with all keys", text)
+    options.say("", result)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +21,7 @@ from rich.progress import (
 )
 from rich.table import Table
 from rich.text import Text
-from typer import CallbackParam, Option
+from typer import CallbackParam, Context, Option
 
 from attnlimit.errors import BadInput
 
@@ -72,6 +73,23 @@ Texts = Annotated[
 ]
 PassageTokens = Annotated[int, whole("Tokens of a passage.", smallest=8)]
 Seed = Annotated[int, whole("Seed of all random numbers.", smallest=0)]
+
+
+def given(context: Context, always: Sequence[str] = (), without: Sequence[str] = ()) -> str:
+    """Return the options and arguments that the running command was given, as a shell's words.
+
+    Parameters named in `always` are there by their default too; those in `without` never.
+    """
+    words: list[str] = []
+    for parameter in context.command.params:
+        name, value = str(parameter.name), context.params[str(parameter.name)]
+        told = getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+        if name in without or value is None or not (told or name in always):
+            continue
+        for entry in value if isinstance(value, (list, tuple)) else [value]:
+            flag = [parameter.opts[0]] if parameter.param_type_name == "option" else []
+            words += flag if entry is True else [*flag, str(entry)]
+    return shlex.join(words)
 
 
 def html(path: Path | None) -> Path | None:

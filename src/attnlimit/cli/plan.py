@@ -4,33 +4,15 @@ from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Context, Option
 
 import attnlimit
 from attnlimit import checks
-from attnlimit.cli.options import (
-    ARTICLE,
-    PANEL,
-    AsJson,
-    Device,
-    Dtype,
-    Model,
-    PassageTokens,
-    Pickled,
-    Texts,
-    advanced,
-    html,
-    print_json,
-    progress_bar,
-    say,
-    whole,
-)
+from attnlimit.cli import options
 from attnlimit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -43,14 +25,21 @@ if TYPE_CHECKING:
     from attnlimit.report.model_page import PageSource
 
 
+TARGETS_AND_FILES = ("kl", "perplexity", "cosine", "target", "quick", "out", "page", "json")
+"""Options that a page's commands set themselves."""
+
+
 def plan(
-    model: Model = "smollm2",
-    text: Texts = None,
-    tokens: PassageTokens = 512,
-    parts: Annotated[int, whole("Passages of each text to plan on.", **PANEL)] = 4,
+    context: Context,
+    model: options.Model = "smollm2",
+    text: options.Texts = None,
+    tokens: options.PassageTokens = 512,
+    parts: Annotated[int, options.whole("Passages of each text to plan on.", **options.PANEL)] = 4,
     capture: Annotated[
         str | None,
-        advanced("Capture folder, or tensors q.npy k.npy v.npy, in place of model and text."),
+        options.advanced(
+            "Capture folder, or tensors q.npy k.npy v.npy, in place of model and text."
+        ),
     ] = None,
     kl: Annotated[
         float | None,
@@ -65,22 +54,33 @@ def plan(
     quick: Annotated[bool, Option("--quick", help="Plan without a measurement.")] = False,
     out: Annotated[Path | None, Option(help="Plan file to write, such as plan.json.")] = None,
     page: Annotated[
-        Path | None, Option(help="Page to write, with other samplers measured.", callback=html)
+        Path | None,
+        Option(help="Page to write, with other samplers measured.", callback=options.html),
     ] = None,
-    json: AsJson = False,
-    target: Annotated[str | None, advanced("Another registered target, NAME:VALUE.")] = None,
+    json: options.AsJson = False,
+    target: Annotated[
+        str | None, options.advanced("Another registered target, NAME:VALUE.")
+    ] = None,
     decode: Annotated[
         int | None,
-        whole("Last tokens of a passage that are sampled, as in generation.", **PANEL),
+        options.whole(
+            "Last tokens of a passage that are sampled, as in generation.", **options.PANEL
+        ),
     ] = None,
-    per: Annotated[str, advanced("Unit with its own size: model, layer or head.")] = "model",
+    per: Annotated[
+        str, options.advanced("Unit with its own size: model, layer or head.")
+    ] = "model",
     cost: Annotated[
         str,
-        advanced("Minimised cost: keys read (read), bytes moved (bytes) or keys stored (stored)."),
+        options.advanced(
+            "Minimised cost: keys read (read), bytes moved (bytes) or keys stored (stored)."
+        ),
     ] = "read",
     scheme: Annotated[
         str | None,
-        advanced("Sampler family: threshold, index, two-level, or a sampler such as top-k:64+192."),
+        options.advanced(
+            "Sampler family: threshold, index, two-level, or a sampler such as top-k:64+192."
+        ),
     ] = None,
     minimise: Annotated[
         str | None,
@@ -89,22 +89,33 @@ def plan(
             "bytes_stored or milliseconds."
         ),
     ] = None,
-    evict: Annotated[str | None, advanced("Eviction rule of the cache, such as 0.5.")] = None,
+    evict: Annotated[
+        str | None, options.advanced("Eviction rule of the cache, such as 0.5.")
+    ] = None,
     quantize: Annotated[
         str | None,
         Option(help="Precision of the cache, such as q4_0, q8_0/q4_0, int4, fp8 or 8/4 bits."),
     ] = None,
     probes: Annotated[
-        int | None, whole("Backward passes for each passage; 4 by default.", smallest=2, **PANEL)
+        int | None,
+        options.whole(
+            "Backward passes for each passage; 4 by default.", smallest=2, **options.PANEL
+        ),
     ] = None,
-    repeats: Annotated[int, whole("Runs of a measurement.", smallest=2, **PANEL)] = 3,
-    workers: Annotated[int, whole("Processes that read a capture's layers.", **PANEL)] = 1,
-    seed: Annotated[int, whole("Seed of probes and draws.", smallest=0, **PANEL)] = 0,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    pickled_weights: Pickled = None,
+    repeats: Annotated[
+        int, options.whole("Runs of a measurement.", smallest=2, **options.PANEL)
+    ] = 3,
+    workers: Annotated[
+        int, options.whole("Processes that read a capture's layers.", **options.PANEL)
+    ] = 1,
+    seed: Annotated[
+        int, options.whole("Seed of probes and draws.", smallest=0, **options.PANEL)
+    ] = 0,
+    device: options.Device = "auto",
+    dtype: options.Dtype = None,
+    pickled_weights: options.Pickled = None,
     two_sided: Annotated[
-        bool, advanced("Own tensors: queries see later keys too.", "--two-sided")
+        bool, options.advanced("Own tensors: queries see later keys too.", "--two-sided")
     ] = False,
     more_files: Annotated[list[str] | None, Argument(metavar="[k.npy v.npy]", hidden=True)] = None,
 ) -> None:
@@ -138,42 +149,33 @@ def plan(
     SamplerGrid.of(scheme or "threshold", 64)
     rule = None if evict is None else parse_rule(evict)
     precision = None if quantize is None else Quantize.parse(quantize)
-    options = {
-        "quantize": precision,
-        "evict": rule,
-        "per": per,
-        "cost": cost,
-        "scheme": scheme,
-        "decode": decode,
-        "minimise": minimise,
-    }
+    changes: dict[str, Any] = {"quantize": precision, "evict": rule, "minimise": minimise}
+    changes |= {"per": per, "cost": cost, "scheme": scheme, "decode": decode}
     named = [("kl", kl), ("perplexity", perplexity), ("cosine", cosine)]
     wanted = given_target(named, _registered_target(target))
-    loaded, passages, texts = None, None, text or [ARTICLE]
+    loaded, passages = None, None
+    given = options.given(context, ("model",) if capture is None else (), TARGETS_AND_FILES)
     pool: Any = nullcontext() if workers == 1 else ProcessPoolExecutor(workers)
-    with pool as processes, progress_bar("passages", shown=not json) as progress:
+    with pool as processes, options.progress_bar("passages", shown=not json) as progress:
         calibration: CalibrationSet
         if capture is not None:
             paths = [capture, *(more_files or ())]
             stored = StoredCaptures.at(paths, causal=not two_sided).captures()
             wanted = wanted or usual_target(kept_probes(stored[0]).output)
             calibration = CaptureCalibration(stored, wanted, processes.map if processes else map)
-            source = capture_source(capture, stored[0])
+            source = capture_source(capture, stored[0], given)
         else:
             loaded = load_once(model, pickled_weights, device, dtype)
-            passages = Passages.read(loaded, texts, tokens=tokens, parts=parts)
+            passages = Passages.read(loaded, text or [options.ARTICLE], tokens=tokens, parts=parts)
             wanted = wanted or usual_target(default_target(loaded.model))
             calibration = calibration_of(loaded, passages.ids, wanted, probes=probes, seed=seed)
-            source = text_source(loaded, passages, texts, model, parts)
-        shown = {"minimise": minimise, "quantize": quantize, "evict": evict, "decode": decode}
-        extra = [f" --{name} {quote(str(one))}" for name, one in shown.items() if one is not None]
-        source = replace(source, options=source.options + "".join(extra))
+            source = text_source(loaded, passages, given)
         result = compare(
             None if quick else loaded,
             passages,
             calibration,
             wanted,
-            options=options,
+            options=changes,
             repeats=repeats,
             seed=seed,
             curves=page is not None,
@@ -206,28 +208,25 @@ def usual_target(name: str) -> Target:
     return target_of(name, TARGETS[name].default)
 
 
-def text_source(
-    loaded: LoadedModel, passages: Passages, texts: list[str], model: str, parts: int
-) -> PageSource:
-    """Return the origin of a plan of a model on texts, for its page."""
+def text_source(loaded: LoadedModel, passages: Passages, given: str) -> PageSource:
+    """Return the origin of a plan of a model on texts, made with the options that were given."""
     from attnlimit.report.model_page import PageSource
 
-    first = passages.planned[0]
-    named = " ".join(f"--text {quote(text)}" for text in texts)
-    options = f"--model {quote(model)} {named} --tokens {passages.tokens} --parts {parts}"
-    text = first.text, tuple(texts[1:]), first.source, first.licence
-    return PageSource(options, *text, loaded.licence, tuple(loaded.notes))
+    first, *others = dict.fromkeys(passage.text for passage in passages.planned)
+    about = passages.planned[0]
+    text = first, tuple(others), about.source, about.licence
+    return PageSource(given, *text, loaded.licence, tuple(loaded.notes))
 
 
-def capture_source(folder: str, capture: Capture) -> PageSource:
-    """Return the origin of a plan of a capture, for its page."""
+def capture_source(folder: str, capture: Capture, given: str) -> PageSource:
+    """Return the origin of a plan of a capture, made with the options that were given."""
     from attnlimit.planning.passages import passage_of
     from attnlimit.report.model_page import PageSource
 
     known, about = passage_of(capture, folder), capture.source
     licence, notes = str(about.get("licence", "unknown")), map(str, about.get("notes", ()))
     text = known.text, (), known.source, known.licence
-    return PageSource(f"--capture {quote(folder)}", *text, licence, tuple(notes))
+    return PageSource(given, *text, licence, tuple(notes))
 
 
 def show(
@@ -238,15 +237,15 @@ def show(
         run = result.evaluation
         value, error = (None, None) if run is None else run.distance(result.plan.target.measure)
         content = {**result.plan.to_dict(), "evaluated": value, "evaluated_stderr": error}
-        print_json({**content, "unseen": result.unseen, "file": plan, "page": page})
+        options.print_json({**content, "unseen": result.unseen, "file": plan, "page": page})
         return
-    say(*(str(result.plan).splitlines() if quick else result.lines()))
+    options.say(*(str(result.plan).splitlines() if quick else result.lines()))
     if page is not None:
-        say(f"page  {page.resolve()}")
+        options.say(f"page  {page.resolve()}")
     if plan is not None:
         model = result.plan.model
         again = f"attnlimit evaluate --model {model} --plan {plan} --text YOUR_TEXT.txt"
-        say(f"plan  {plan}; measure it on a text of your own: {again}")
+        options.say(f"plan  {plan}; measure it on a text of your own: {again}")
 
 
 def write_plan_page(result: Comparison, source: PageSource, path: Path, seed: int) -> Path:

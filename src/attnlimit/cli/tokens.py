@@ -7,19 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from attnlimit.cli.options import (
-    ARTICLE,
-    TEXT,
-    AsJson,
-    Device,
-    Dtype,
-    Model,
-    html,
-    print_json,
-    print_table,
-    say,
-    whole,
-)
+from attnlimit.cli import options
 from attnlimit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def tokens(
-    text: Annotated[str, Argument(help=TEXT)] = ARTICLE,
-    model: Model = "minilm",
+    text: Annotated[str, Argument(help=options.TEXT)] = options.ARTICLE,
+    model: options.Model = "minilm",
     layer: Annotated[
         int | None, Option(help="Layer, -1 for the model's last.", show_default="last captured")
     ] = None,
@@ -36,12 +24,16 @@ def tokens(
     folder: Annotated[
         str | None, Option("--capture", help="Capture folder, in place of model and text.")
     ] = None,
-    length: Annotated[int, whole("Maximum number of tokens of the text.", smallest=2)] = 512,
+    length: Annotated[
+        int, options.whole("Maximum number of tokens of the text.", smallest=2)
+    ] = 512,
     document: Annotated[int, Option(help="Number of the document in a folder or corpus.")] = 0,
-    device: Device = "auto",
-    dtype: Dtype = None,
-    out: Annotated[Path, Option(help="HTML file to write.", callback=html)] = Path("tokens.html"),
-    json: AsJson = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = None,
+    out: Annotated[Path, Option(help="HTML file to write.", callback=options.html)] = Path(
+        "tokens.html"
+    ),
+    json: options.AsJson = False,
 ) -> None:
     """Shade a text by the influence of each token on a head or a layer."""
     import pandas as pd
@@ -86,10 +78,10 @@ def tokens(
         }
     )
     if json:
-        print_json({"page": out, "where": where, "tokens": len(captured), "top": top})
+        options.print_json({"page": out, "where": where, "tokens": len(captured), "top": top})
         return
-    print_table(top, f"Most influential of {len(captured)} tokens, {where}")
-    say(f"page  {out}")
+    options.print_table(top, f"Most influential of {len(captured)} tokens, {where}")
+    options.say(f"page  {out}")
 
 
 def _origin(captured: Capture, folder: str) -> tuple[tuple[str, str], str, tuple[str, ...]]:

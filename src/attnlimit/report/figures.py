@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,67 +60,39 @@ def _static(spec: FigureSpec) -> Figure:
         columns = max(HEIGHTS)  # a row of three has no hole
     rows = -(-len(spec.panels) // columns)
     width = COLUMN if columns == 1 else PAGE
+    labels = {
+        series.label: f"{panel.legend_title or ''} {series.label}".strip()
+        for panel in spec.panels
+        for series in panel.series
+        if series.label
+    }
+    # one panel has room for its legend
+    own = not labels or (len(spec.panels) == 1 and len(labels) <= MANY_LABELS)
+    across = int(width / (max(map(len, labels.values()), default=1) / CAPTION_LETTERS + 0.5))
+    across = max(1, min(len(labels), across))
     with mpl.rc_context(TEXT):
-        legend, across = Legend.of(spec, width), width / columns
-        below = 0.0 if legend is None or rows * columns > len(spec.panels) else legend.height
-        height = HEIGHTS[columns] * rows + 0.6 + below
-        figure = Figure(figsize=(width, height), layout="constrained")
-        strip = [below] if below else []
-        places = figure.add_gridspec(
-            rows + len(strip), columns, height_ratios=[HEIGHTS[columns]] * rows + strip
-        )
+        legend = [] if own else [0.05 + 0.15 * -(-len(labels) // across)]
+        ratios = [HEIGHTS[columns]] * rows + legend
+        figure = Figure(figsize=(width, sum(ratios) + 0.6), layout="constrained")
+        places = figure.add_gridspec(len(ratios), columns, height_ratios=ratios)
         colours = _colours(spec)
+        handles: dict[str, Any] = {}
         for k, panel in enumerate(spec.panels):
             axis = figure.add_subplot(places[k // columns, k % columns])
-            draw_panel(axis, panel, colours, legend=legend is None)
+            draw_panel(axis, panel, colours, legend=own)
+            handles = dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)) | handles
             if k % columns and panel.names and panel.names == spec.panels[k - 1].names:
                 axis.tick_params(labelleft=False)  # those of its neighbour serve
-            axis.set_title(textwrap.fill(panel.title, round(LETTERS * across)))
+            axis.set_title(textwrap.fill(panel.title, round(LETTERS * width / columns)))
             axis.set_ylabel(textwrap.fill(panel.y_label, round(LETTERS * HEIGHTS[columns])))
-        if legend is not None:
-            free = places[rows, :] if below else places[rows - 1, len(spec.panels) % columns :]
-            legend.draw(figure, free, legend.columns if below else 1)
+        if legend:
+            strip = figure.add_subplot(places[rows, :])
+            strip.axis("off")
+            shown = [handles[label] for label in labels], list(labels.values())
+            strip.legend(*shown, loc="center", ncols=across, frameon=False)
         title = textwrap.fill(spec.title, round(LETTERS * 0.85 * width))
         figure.suptitle(title, fontweight="bold")
         if spec.below:
             caption = textwrap.fill(spec.below, round(CAPTION_LETTERS * width))
             figure.supxlabel(caption, fontsize=6.5, color="0.3")
     return figure
-
-
-@dataclass(frozen=True)
-class Legend:
-    """Legend of all panels of a figure: in a free place of the grid, or below the panels."""
-
-    labels: Mapping[str, str]
-    """Text of each label: with the title of its panel's legend before it."""
-    columns: int
-
-    @classmethod
-    def of(cls, spec: FigureSpec, width: float) -> Legend | None:
-        """Legend of a figure of this width; None for a panel with room for its own."""
-        labels = {
-            series.label: f"{panel.legend_title or ''} {series.label}".strip()
-            for panel in spec.panels
-            for series in panel.series
-            if series.label
-        }
-        if not labels or (len(spec.panels) == 1 and len(labels) <= MANY_LABELS):
-            return None
-        across = max(map(len, labels.values())) / CAPTION_LETTERS + 0.5
-        return cls(labels, max(1, min(len(labels), int(width / across))))
-
-    @property
-    def height(self) -> float:
-        """Height below the panels, in inches."""
-        return 0.15 * -(-len(self.labels) // self.columns) + 0.05
-
-    def draw(self, figure: Figure, place: Any, columns: int) -> None:
-        """Draw the legend in a place of a figure whose panels are drawn."""
-        handles: dict[str, Any] = {}
-        for axis in figure.axes:
-            handles = dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True)) | handles
-        empty = figure.add_subplot(place)
-        empty.axis("off")
-        shown = [handles[label] for label in self.labels]
-        empty.legend(shown, self.labels.values(), loc="center", ncols=columns, frameon=False)

@@ -174,7 +174,7 @@ def _level(plan: Plan) -> dict[str, Any]:
     allowed = float(plan.target.distance)
     return {
         "target": allowed,
-        "option": f"--{plan.target.name} {plan.target.to_value(allowed):.8g}",
+        "option": _option(plan),
         "keys": plan.mean_keys,
         "visible": plan.mean_visible,
         "predicted": plan.predicted,
@@ -314,9 +314,7 @@ def _generated(result: Comparison) -> str:
 
 def _commands(result: Comparison, source: PageSource) -> list[tuple[str, str]]:
     plan = result.plan
-    allowed = float(plan.target.distance)
-    option = f"--{plan.target.name} {plan.target.to_value(allowed):.8g}"
-    model = quote(plan.model)
+    option, model = _option(plan), quote(plan.model)
     return [
         (
             f"attnlimit plan {source.options} {option} --out plan.json",
@@ -329,6 +327,13 @@ def _commands(result: Comparison, source: PageSource) -> list[tuple[str, str]]:
         ),
         (USE.format(model=plan.model), "Use it in your own program, in Python:"),
     ]
+
+
+def _option(plan: Plan) -> str:
+    """The option of a plan's target on the command line."""
+    name, value = plan.target.name, plan.target.to_value(float(plan.target.distance))
+    named = name in ("kl", "perplexity", "cosine")
+    return f"--{name} {value:.8g}" if named else f"--target {name}:{value:.8g}"
 
 
 def _footer(plan: Plan, source: PageSource) -> str:

@@ -33,7 +33,6 @@ EXPERIMENTS = {
     "tsne": "bert:TSNE",
     "uniform": "uniform:EXPERIMENT",
     "clt": "clt:EXPERIMENT",
-    "heavy": "heavy:EXPERIMENT",
     "hardmax": "hardmax:EXPERIMENT",
     "sparse-curves": "sparse_curves:EXPERIMENT",
     "sparse-alignment": "sparse_alignment:EXPERIMENT",

@@ -19,7 +19,7 @@ from attnlimit.reproduce.compare import (
     with_uncertainty,
     with_z,
 )
-from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
+from attnlimit.reproduce.experiment import Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pair, pairs, panel, points
 from attnlimit.result import format_pm
 from attnlimit.simulate.engine import prefix_outputs
@@ -37,8 +37,6 @@ class HeavyTails(DrawnExperiment):
 
     name = "heavy"
     title = "Heavy tails: stable fluctuations past the horizon 1, freezing, and exponential tokens"
-    paper = TSC
-    figure_of_paper = "theorem: rates below 1/2"
     minutes = 1
     settings = {
         "horizons": [1.5, 2.0, 3.0],
