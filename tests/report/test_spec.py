@@ -1,9 +1,7 @@
 import numpy as np
-import pandas as pd
 import pytest
 
 from attnlimit.picture import BARS, REFERENCE, FigureSpec, Panel, Series
-from attnlimit.report.run_page import difference
 
 
 @pytest.mark.parametrize(
@@ -33,13 +31,3 @@ def test_many_numbers_are_on_a_scale_and_names_keep_their_colours():
     assert colours.pop("slope") == 0
     assert list(colours) == sorted(colours)
     assert (colours[1], colours[9]) == (0.0, 1.0)
-
-
-def test_a_difference_is_told_row_by_row():
-    first = pd.DataFrame({"n": [1, 2], "error": ["0.50 ± 0.1", "0.20 ± 0.1"], "z": [1.0, 0.5]})
-    second = first.assign(error=["0.40 ± 0.1", "0.30 ± 0.1"])
-    result = difference(("old", first), ("new", second))
-    assert result["error, difference"].tolist() == pytest.approx([-0.1, 0.1])
-    assert {"n", "z", "error, old", "error, new"} <= set(result)
-    assert difference(("old", first), ("new", first)) is None
-    assert difference(("old", first), ("new", second[:1])) is None

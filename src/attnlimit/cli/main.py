@@ -36,7 +36,7 @@ RENAMED = {
     "try": "`attnlimit evaluate` runs a model on fewer keys",
     "measure": "`attnlimit plan --page` plans and measures, `attnlimit demo` does so on an article",
     "report": "`attnlimit runs page RUN` writes the page of a run",
-    "compare": "`attnlimit runs compare RUN RUN` puts two runs side by side",
+    "compare": "`attnlimit runs compare RUN RUN` puts the tables of two runs side by side",
     "explorer": "the explorer is a page of the documentation, built by `make docs`",
     "cost": "docs/scale.md states how cost grows with the context",
     "cluster": "`attnlimit reproduce --cluster tcp://HOST:8786` uses a running one",

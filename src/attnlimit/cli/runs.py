@@ -21,7 +21,6 @@ Page = Annotated[
         "--page", help="File to write.", callback=html, show_default="report.html in the run"
     ),
 ]
-ComparisonPage = Annotated[Path, typer.Option("--page", help="File to write.", callback=html)]
 
 app = typer.Typer()
 
@@ -101,28 +100,24 @@ def page(name: Name, out: Root = Path("runs"), page: Page = None, json: AsJson =
     """Write the page of a finished run again."""
     from attnlimit.reproduce.result import write_report
 
-    _show_page(write_report(find_run(name, out), page), json)
-
-
-@app.command()
-def compare(
-    first: Name,
-    second: Name,
-    out: Root = Path("runs"),
-    page: ComparisonPage = Path("report/compare.html"),
-    json: AsJson = False,
-) -> None:
-    """Put two runs of one experiment side by side on a page."""
-    from attnlimit.reproduce.result import write_comparison
-
-    _show_page(write_comparison(find_run(first, out), find_run(second, out), page), json)
-
-
-def _show_page(path: Path, json: bool) -> None:
+    path = write_report(find_run(name, out), page)
     if json:
         print_json({"page": path})
     else:
         say(f"page  {path.resolve()}")
+
+
+@app.command()
+def compare(first: Name, second: Name, out: Root = Path("runs"), json: AsJson = False) -> None:
+    """Put the tables of two runs of one experiment side by side."""
+    from attnlimit.reproduce.result import side_by_side
+
+    runs = find_run(first, out), find_run(second, out)
+    table = side_by_side(*runs)
+    if json:
+        print_json({"runs": [run.path for run in runs], "table": table})
+    else:
+        print_table(table, " beside ".join(run.path.name for run in runs))
 
 
 def find_run(name: str, out: Path) -> RunFolder:

@@ -10,7 +10,7 @@ from attnlimit.bags.instance_budget import InstanceBudget
 from attnlimit.bags.planner import BagPlan
 from attnlimit.picture import FigureSpec
 from attnlimit.report.page import cards_html, escape, scrolled, table
-from attnlimit.report.run_page import figure_html, figures_document
+from attnlimit.report.run_page import figure_document, figure_html
 
 MEANINGS = {
     "feature error": "distance of the pooled feature from the pooled feature over all instances, "
@@ -76,7 +76,7 @@ def plan_page(plan: BagPlan, command: str, python: str = "") -> str:
         f"<section><h2>Make this page again</h2><pre>{escape(command)}</pre></section>"
         "</main><footer></footer>"
     )
-    return figures_document(title, body, [figure])
+    return figure_document(title, body, figure)
 
 
 def _checks(plan: BagPlan) -> str:
@@ -123,4 +123,4 @@ def instances_page(budget: InstanceBudget, title: str, command: str) -> str:
         f"<section><h2>Make this page again</h2><pre>{escape(command)}</pre></section>"
         "</main><footer></footer>"
     )
-    return figures_document(title, body, [figure])
+    return figure_document(title, body, figure)

@@ -19,7 +19,7 @@ from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.files import digest
 from attnlimit.picture import FigureSpec
 from attnlimit.report.page import write_page
-from attnlimit.report.run_page import RunContent, comparison_page, run_page
+from attnlimit.report.run_page import RunContent, run_page
 from attnlimit.reproduce.compare import agreement, beyond_listed, marked
 from attnlimit.reproduce.experiment import EXPERIMENTS, Config, Experiment, execute, load
 from attnlimit.runs import Progress, RunFolder, ShardsFailed
@@ -179,24 +179,43 @@ def write_report(folder: RunFolder, target: Path | None = None) -> Path:
     return write_page(path, page)
 
 
-def write_comparison(first: RunFolder, second: RunFolder, target: Path) -> Path:
-    """Write the page that compares two finished runs of one experiment."""
-    records = [folder.record() for folder in (first, second)]
-    names = [record["experiment"] for record in records]
-    if names[0] != names[1]:
-        raise BadInput(f"These are runs of {names[0]!r} and {names[1]!r}; give two of one kind.")
-    with _readable(first) as left, _readable(second) as right:
-        contents = left.content(records[0]), right.content(records[1])
-        page = comparison_page(contents, (first.path.name, second.path.name))
-    return write_page(target, page)
-
-
 def table_of(folder: RunFolder) -> pd.DataFrame:
     """Return the table that a finished run prints; its curves if its kind is not known."""
     if folder.record()["experiment"] not in EXPERIMENTS:
         return folder.table()
     with _readable(folder) as result:
         return result.shown
+
+
+def side_by_side(first: RunFolder, second: RunFolder) -> pd.DataFrame:
+    """Return the tables of two runs of one experiment, beside each other where their rows match.
+
+    Columns that agree identify the rows; numbers are followed by their difference, the second minus
+    the first. Tables whose rows do not match are below each other.
+    """
+    names = [folder.record()["experiment"] for folder in (first, second)]
+    if names[0] != names[1]:
+        raise BadInput(f"These are runs of {names[0]!r} and {names[1]!r}; give two of one kind.")
+    before, after = table_of(first), table_of(second)
+    if list(before.columns) != list(after.columns) or len(before) != len(after):
+        runs = {folder.path.name: frame for folder, frame in ((first, before), (second, after))}
+        return pd.concat(runs, names=["run"]).reset_index("run")
+    same = [name for name in before if before[name].equals(after[name])]
+    shown = {name: before[name] for name in same}
+    for name in (column for column in before if column not in same):
+        values = [frame[name].map(_number) for frame in (before, after)]
+        shown |= {f"{name}, first": before[name], f"{name}, second": after[name]}
+        if not any(column.isna().all() for column in values):
+            shown[f"{name}, difference"] = values[1] - values[0]
+    return pd.DataFrame(shown)
+
+
+def _number(cell: Any) -> float:
+    """Read a cell as a number, the first of "0.5 ± 0.1"; NaN if it is none."""
+    try:
+        return float(str(cell).partition("±")[0].strip(" !%"))
+    except ValueError:
+        return float("nan")
 
 
 @contextmanager

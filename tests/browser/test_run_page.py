@@ -1,19 +1,18 @@
-"""Two runs side by side in a real browser, whatever their names are."""
+"""The page of a run in a real browser, whatever the name of its folder is."""
 
 import pytest
 
 from attnlimit.reproduce import execute, load
-from attnlimit.reproduce.result import write_comparison
+from attnlimit.reproduce.result import write_report
 
 
-@pytest.fixture(scope="module", params=[50, 60], ids=["alike", "unlike"])
-def path(browser, request, tmp_path_factory):
+@pytest.fixture(scope="module")
+def path(browser, tmp_path_factory):
     root = tmp_path_factory.mktemp("<img src=x onerror=alert(1)>")
-    small = {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10}
+    config = {"horizons": [0.5], "n": [20, 50], "replicates": 20, "block": 10, "seed": 1}
     experiment = load("clt")
-    configs = [small | {"seed": 1}, small | {"seed": 2, "n": [20, request.param]}]
-    first, second = (execute(experiment, experiment.config(False) | c, root) for c in configs)
-    return write_comparison(first, second, root / f"compare-{request.param}.html")
+    run = execute(experiment, experiment.config(False) | config, root)
+    return write_report(run, root / "run.html")
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (360, "light"), (1280, "dark")])
