@@ -20,7 +20,6 @@ from attnlimit.reproduce.downstream import (
     accuracy_panel,
     formatted,
     means_of,
-    questions_of,
     retrieval_task,
 )
 from attnlimit.reproduce.experiment import Config, Shard
@@ -95,11 +94,11 @@ class DownstreamByHorizon(Downstream):
                 f"Heads of {name}: 1 - cosine falls as n to the power -{format_pm(rate, stderr)} "
                 f"from n = {FITTED}, the heads' own squared error by their exact law -{law:.2f}."
             )
-        sentences += [_still_lost(curves, key, config["n"]) for key in questions_of(curves)]
+        sentences += [_still_lost(curves, key, config["n"]) for key in QUESTIONS]
         return [*sentences, _text_effect(curves)]
 
     def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        key, panels = questions_of(curves)[0], []
+        key, panels = next(iter(QUESTIONS)), []
         for what, parts in (("texts", _by_text(curves)), ("heads", _by_head(curves))):
             means, first = means_of(parts), what == "texts"
             title = f"{QUESTIONS[key].capitalize()}, by {what}"

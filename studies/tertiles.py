@@ -17,7 +17,7 @@ from attnlimit.theory.one_query.population import population_law
 TERTILES = ("low horizon", "middle", "high horizon")
 RANKED = 12
 """Texts over which the horizons of heads are averaged."""
-READ = ("model", "tokens", "articles", "passages", "queries", "labelled", "texts")
+READ = ("model", "tokens", "articles", "passages", "queries")
 """Settings on which the horizons of heads depend."""
 
 

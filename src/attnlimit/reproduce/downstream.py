@@ -1,10 +1,10 @@
-"""Downstream accuracy on n keys: passages retrieve their article, or texts their label."""
+"""Downstream accuracy on n keys: passages retrieve their article."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ import pandas as pd
 
 from attnlimit.checks import Array
 from attnlimit.constants import COSINE_LIMIT
-from attnlimit.errors import BadInput, MissingExtra
+from attnlimit.errors import BadInput
 from attnlimit.intervals import resampled_means
 from attnlimit.models.loading import load_once
 from attnlimit.models.sampled import Samplers, embed
-from attnlimit.models.texts import read_labelled, split_tokens, wikipedia
+from attnlimit.models.texts import split_tokens, wikipedia
 from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
 from attnlimit.planning.error import output_errors
 from attnlimit.planning.target import third_order
@@ -26,8 +26,6 @@ from attnlimit.reproduce.experiment import TSC, Config, Experiment, Shard
 from attnlimit.reproduce.panels import panel, points
 from attnlimit.result import format_pm
 
-TESTED = 0.3
-"""Share of labelled texts that are queries; the others train the classifier."""
 ENDS = 2
 """Passages of an article that are no queries: the first and the last have one neighbour."""
 BLOCK, FEW = 256, 8
@@ -37,7 +35,6 @@ KNOWN = ["place", "scheme", "n", "predicted_loss", "trusted", "horizon"]
 QUESTIONS = {
     "article": "finds its article",
     "neighbour": "finds the passage beside it",
-    "label": "finds its label",
 }
 KEYS, LOSS = "keys seen by a query, n", "1 - cosine of the embedding"
 Parts = Iterable[tuple[str, pd.DataFrame]]
@@ -50,7 +47,6 @@ class RetrievalTask:
     ids: list[list[int]]
     documents: np.ndarray  # (P,)
     queries: np.ndarray  # (Q,) places
-    labels: np.ndarray | None = None  # (P,) of the user's texts
 
 
 @lru_cache(maxsize=2)
@@ -75,20 +71,8 @@ def _articles(name: str, tokens: int, articles: int, most: int, each: int) -> Re
     return RetrievalTask(ids, np.array(documents), np.array(queries))
 
 
-@lru_cache(maxsize=2)
-def _labelled(name: str, tokens: int, source: str, most: int) -> RetrievalTask:
-    """At most `most` of the user's texts, in an order that mixes labels; the first are queries."""
-    model, texts = load_once(name), read_labelled(source)
-    order = np.random.default_rng(0).permutation(len(texts))[:most]
-    ids = [model.ids(texts.texts[place], tokens) for place in order]
-    tested = np.arange(round(TESTED * len(order)))
-    return RetrievalTask(ids, np.arange(len(order)), tested, np.array(texts.labels)[order])
-
-
 def retrieval_task(config: Config) -> RetrievalTask:
     """Return the task of a configuration, built once in a process."""
-    if config["labelled"]:
-        return _labelled(config["model"], config["tokens"], config["labelled"], config["texts"])
     sizes = (config[name] for name in ("tokens", "articles", "passages", "queries"))
     return _articles(config["model"], *sizes)
 
@@ -103,8 +87,6 @@ class Retriever:
     def hits(self, vectors: Array) -> dict[str, np.ndarray]:
         """Whether each query, (Q,), finds what it looks for, by question."""
         task, queries = self.task, self.task.queries
-        if task.labels is not None:
-            return {"label": self._classifier.predict(vectors) == task.labels[queries]}
         similar = vectors @ self.dense.T
         similar[np.arange(len(queries)), queries] = -np.inf
         best = similar.argmax(axis=1)
@@ -115,20 +97,6 @@ class Retriever:
         """1 - cosine with the dense embedding of the same text, (Q,)."""
         return np.asarray(1 - (vectors * self.dense[self.task.queries]).sum(axis=1))
 
-    @cached_property
-    def _classifier(self) -> Any:
-        """A classifier of the dense embeddings of the texts that are no queries."""
-        assert self.task.labels is not None
-        known = np.setdiff1d(np.arange(len(self.dense)), self.task.queries)
-        try:
-            from sklearn.linear_model import LogisticRegression
-        except ImportError:
-            raise MissingExtra(
-                "The classifier needs scikit-learn: `pip install scikit-learn`."
-            ) from None
-        classifier = LogisticRegression(max_iter=1000, C=10.0)
-        return classifier.fit(self.dense[known], self.task.labels[known])
-
 
 def _stored(places: np.ndarray, vectors: Array, **about: Any) -> pd.DataFrame:
     rows = {"place": places, "vector": list(vectors.astype(np.float32))}
@@ -137,11 +105,6 @@ def _stored(places: np.ndarray, vectors: Array, **about: Any) -> pd.DataFrame:
 
 def _vectors(rows: pd.DataFrame) -> Array:
     return np.stack(rows["vector"].to_list()).astype(float)
-
-
-def questions_of(curves: pd.DataFrame) -> list[str]:
-    """Return the questions of a task."""
-    return [key for key in QUESTIONS if key in curves]
 
 
 def mean_of(rows: pd.DataFrame, column: str) -> tuple[float, float]:
@@ -157,7 +120,7 @@ def means_of(parts: Parts) -> pd.DataFrame:
     for name, some in parts:
         for n, part in groups(some, "n"):
             row: dict[str, Any] = {"part": name, "n": int(n)}
-            for key in ("loss", *questions_of(some)):
+            for key in ("loss", *QUESTIONS):
                 row[key], row[f"{key} stderr"] = mean_of(part, key)
             known = part.dropna(subset=["predicted_loss"])
             row["predicted_loss"] = known["predicted_loss"].mean()
@@ -214,8 +177,6 @@ class Downstream(Experiment):
         "passages": 20,
         "queries": 1,
         "repeats": 1,
-        "labelled": "",
-        "texts": 1000,
         "n": [1, 2, 4, 8, 16, 64, 256, 1024],
         "predicted": 24,
         "probes": 4,
@@ -225,19 +186,9 @@ class Downstream(Experiment):
         "passages": 60,
         "queries": 4,
         "repeats": 3,
-        "texts": 3000,
         "predicted": 96,
         "probes": 8,
     }
-
-    def configured(
-        self, overrides: Mapping[str, Any] | None = None, *, paper: bool = False, seed: int = 0
-    ) -> Config:
-        """Return the configuration; labelled texts are part of its key."""
-        config = super().configured(overrides, paper=paper, seed=seed)
-        if config["labelled"]:
-            config["file"] = read_labelled(config["labelled"]).sha256
-        return config
 
     def schemes(self, config: Config) -> dict[str, list[int]]:
         """Ways to choose keys, with the sizes of each."""
@@ -329,7 +280,7 @@ class Downstream(Experiment):
             *(
                 f"With all keys the share that {QUESTIONS[key]} is "
                 f"{format_pm(*dense_accuracy(curves, key))}."
-                for key in questions_of(curves)
+                for key in QUESTIONS
             ),
         ]
 
@@ -337,12 +288,11 @@ class Downstream(Experiment):
         means = means_of(_parts(curves))
         panels = [
             accuracy_panel(QUESTIONS[key].capitalize(), means, curves, key, legend=not k)
-            for k, key in enumerate(questions_of(curves))
+            for k, key in enumerate(QUESTIONS)
         ]
-        what = "labelled texts" if config["labelled"] else "Wikipedia articles"
         caption = (
-            f"MiniLM, {what}, passages of {config['tokens']} tokens; all layers of the query are "
-            "thinned. Points: measured. Lines: error predicted by second order, dotted past "
+            f"MiniLM, Wikipedia articles, passages of {config['tokens']} tokens; all layers of the "
+            "query are thinned. Points: measured. Lines: predicted by second order, dotted past "
             f"1 - cosine = {COSINE_LIMIT:g}, where it is not to be trusted"
         )
         return FigureSpec(self.title, [*panels, _loss_panel(means)], 3, caption)
