@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from attnlimit.errors import BadInput
-from attnlimit.reproduce import load, run
+from attnlimit.reproduce import Result, load, run
 from attnlimit.reproduce.documents import weights, with_model
 from attnlimit.reproduce.result import write_report
 from attnlimit.runs import ProcessPool, RunFolder
@@ -186,3 +186,25 @@ def test_without_a_folder_the_numbers_are_the_same(tmp_path):
         "attnlimit reproduce clt --set 'horizons=[0.5]' --set 'n=[20, 50]' --set replicates=25 "
         "--set block=10 --seed 0"
     )
+
+
+def test_the_command_names_a_model_and_a_capture_and_not_what_follows_from_them():
+    bert = load("bert")
+    model = with_model(bert.configured({"model": "smollm2", "layers": [0, 3]}))
+    assert Result(bert, model, pd.DataFrame()).command == (
+        "attnlimit reproduce bert --set 'model=\"smollm2\"' --set 'layers=[0, 3]' --seed 0"
+    )
+    stored = {"paths": ["/a b/folder"], "sha256": "0", "causal": True}
+    captured = model | {"capture": stored, "model": "own tensors", "text": "mine", "tokens": 40}
+    assert Result(bert, captured, pd.DataFrame()).command == (
+        "attnlimit reproduce bert --set 'layers=[0, 3]' --capture '/a b/folder' --seed 0"
+    )
+
+
+def test_experiments_on_another_model_than_the_papers_say_how_to_run_it():
+    for name, model in (("bert", "bert-base-uncased"), ("window", "bigbird-roberta-base")):
+        experiment = load(name)
+        rows = {"scheme": ["window", "weighted", "iid"], "layer": 0, "head": 0, "n": 128}
+        curves = pd.DataFrame(rows | {"measured": 1.0, "predicted": 1.0, "stderr": 0.1})
+        lines = super(type(experiment), experiment).remarks(experiment.config(False), curves)
+        assert any("--set model=" in line and model in line for line in lines)

@@ -1,7 +1,6 @@
 """Heads of a BERT encoder on Wikipedia text: rates, a window with random keys, and t-SNE of keys.
 
-The paper's model is BERT; by default this is MiniLM, a BERT of 6 layers that is bundled. For BERT
-itself: ``--set model=google-bert/bert-base-uncased --set 'layers=[0,1,2,3,4,5,6,7,8,9,10,11]'``.
+The paper's model is BERT; by default this is MiniLM, a BERT of 6 layers that is bundled.
 """
 
 from __future__ import annotations
@@ -48,6 +47,15 @@ class EveryHead(Experiment):
 
     paper = TSC
     takes_capture = True
+    paper_model = ""
+    """Hub id of the paper's model."""
+
+    def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
+        if config["model"] != "minilm" or not self.paper_model:
+            return super().remarks(config, curves)
+        model = f"--set model={self.paper_model} --set 'layers=[0,1,2,3,4,5,6,7,8,9,10,11]'"
+        more = f"This is MiniLM, which is bundled; the paper's model: {model}."
+        return [*super().remarks(config, curves), more]
 
     def heading(self, config: Config) -> str:
         subject, _, rest = self.title.partition(":")
@@ -82,6 +90,7 @@ class Bert(EveryHead):
     name = "bert"
     title = "MiniLM, where the paper has BERT: rates of mean and covariance, by head"
     figure_of_paper = "experiment: BERT, i.i.d. keys"
+    paper_model = "google-bert/bert-base-uncased"
     minutes = 1
     settings = SETTINGS | {"n": [64, 96, 128, 192, 256, 320, 384], "replicates": 150}
     paper_settings = {"replicates": 500}
@@ -140,7 +149,7 @@ class Bert(EveryHead):
         gap = heads["measured"] - heads["predicted"]
         ranks = heads[["horizon", "mean_norm", "covariance_norm"]].corr("spearman")["horizon"]
         return [
-            agreement(curves, "Mean squared error of the mean"),
+            *super().remarks(config, curves),
             agreement(heads, "Its rate"),
             f"Rate measured less predicted over {len(heads)} heads: median {gap.median():+.3f}, "
             f"spread {gap.std():.3f}, median standard error {heads['stderr'].median():.3f}.",
@@ -238,6 +247,7 @@ class WindowAndRandom(EveryHead):
     name = "window"
     title = "MiniLM, where the paper has BigBird: a window and 50 random keys against i.i.d."
     figure_of_paper = "experiment: window and random keys"
+    paper_model = "google/bigbird-roberta-base"
     minutes = 3
     settings = SETTINGS | {
         "random": 50,

@@ -24,6 +24,11 @@ from attnlimit.reproduce.compare import agreement, beyond_listed, marked
 from attnlimit.reproduce.experiment import EXPERIMENTS, Config, Experiment, execute, load
 from attnlimit.runs import Progress, RunFolder, ShardsFailed
 
+RECORDED = ("seed", "file", "weights", "weights_note", "weights_licence", "text_licence")
+"""Entries of a configuration that follow from others."""
+CAPTURED = ("capture", "model", "text", "tokens")
+"""Entries that `--capture` sets."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -78,13 +83,16 @@ class Result:
     @property
     def command(self) -> str:
         """The command that runs it again."""
-        given = {key: value for key, value in self.config.items() if key not in ("seed", "file")}
+        stored = self.config.get("capture")
+        known = RECORDED if stored is None else (*RECORDED, *CAPTURED)
+        given = {key: value for key, value in self.config.items() if key not in known}
         changed = {}
         for size in ("", " --paper"):
             defaults = json.loads(json.dumps(self.experiment.config(bool(size))))
             changed[size] = {k: v for k, v in given.items() if defaults.get(k) != v}
         size = min(changed, key=lambda size: len(changed[size]))
         more = [f" --set {quote(f'{k}={json.dumps(v)}')}" for k, v in changed[size].items()]
+        more += [] if stored is None else [f" --capture {quote(stored['paths'][0])}"]
         name, file = self.experiment.name, _file(self.experiment)
         if file is not None:
             here = Path.cwd()
