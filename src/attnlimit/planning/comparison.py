@@ -75,6 +75,8 @@ class Comparison:
                 f"{self.model} keeps its embedding within {100 * allowed:.3g} % "
                 f"reading {100 * plan.mean_keys / plan.mean_visible:.0f} % of its keys."
             )
+        if plan.joint:
+            return f"{self.model}: {plan.priced()} for {allowed:.3g}{plan.target.unit}."
         return (
             f"{self.model} reads {plan.mean_keys:.0f} of {plan.mean_visible:.0f} keys "
             f"for {allowed:.3g}{plan.target.unit}."
@@ -126,6 +128,8 @@ class Comparison:
         if len(samplers) > 1:
             return f"Each {self.plan.per} has its own size."
         sampler = samplers.pop()
+        if sampler is None and self.plan.cost == "bytes_stored":
+            return "Every head reads all keys in the cache: reading fewer would store nothing less."
         if sampler is None:
             return "Every head reads all keys: no smaller plan keeps the target."
         if sampler.levels == 1:
@@ -134,6 +138,19 @@ class Comparison:
                 f"1/{sampler.threshold:.0f}, and a random sample of the rest."
             )
         return f"Every head reads the {sampler.name}."
+
+    def storage(self) -> str:
+        """What the cache holds and a token reads, if the cache is smaller than the model's own."""
+        plan = self.plan
+        if plan.quantize is None and plan.evict is None:
+            return ""
+        (read, all_read), (stored, all_stored), _ = plan.costs().values()
+        kept = "all keys" if plan.evict is None else f"{100 * plan.evict.keep:.3g} % of the prompt"
+        return (
+            f"The cache keeps {kept} in {plan.stored_bits():.2g} bits a number, "
+            f"{stored / 1e6:.3g} of {all_stored / 1e6:.3g} MB at {max(plan.tokens)} tokens, and a "
+            f"decoded token reads {read / 1e6:.3g} of {all_read / 1e6:.3g} MB."
+        )
 
     def rival(self) -> str:
         """Keys that top-k would read for the same error, if its curve is known."""

@@ -256,6 +256,11 @@ class Plan(Result, Pictured, BaseModel):
         title = f"{self.mean_keys:.1f} of {self.mean_visible:.1f} keys, by layer"
         return Panel(title, "layer", "keys read by a query", series, "linear", "linear")
 
+    @property
+    def joint(self) -> bool:
+        """Whether keys read, bits and evictions were chosen together."""
+        return self.cost in ("bytes_read", "bytes_stored", "milliseconds")
+
     def headline(self) -> str:
         """Cost and target in one line."""
         return f"{self.model}: {self.priced()} for {self.target.describe(self.target.distance)}"

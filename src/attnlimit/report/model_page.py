@@ -64,7 +64,7 @@ def model_page(record: dict[str, Any], result: Comparison, source: PageSource, b
     """Return the page of a plan, to be written in the folder `beside`."""
     plan, title = result.plan, source.text.removeprefix("wikipedia:")
     paragraphs = [
-        f"{result.meaning()} {result.rule()}",
+        f"{result.meaning()} {result.rule()} {result.storage()}",
         f"{result.prediction()} {result.measurement()} {result.rival()}",
     ]
     doubt = (
@@ -82,7 +82,7 @@ def model_page(record: dict[str, Any], result: Comparison, source: PageSource, b
         sentence=escape(result.headline()),
         answer="".join(f"<p>{escape(text)}</p>" for text in paragraphs) + doubt,
         cards=cards_html(_cards(result)),
-        output=_output_section(result) + _cache_types(result),
+        output=_output_section(result) + _knobs(plan) + _cache_types(result),
         generated=_generated(result),
         commands="".join(command_html(*command) for command in _commands(result, source)),
         link_threshold=docs_link("theory/threshold.md", "Threshold sampling", beside),
@@ -219,6 +219,22 @@ def _long_context(plan: Plan) -> str:
 
 def _size(number: float) -> str:
     return f"{number / 1e9:.3g} GB" if number >= 1e9 else f"{number / 1e6:.3g} MB"
+
+
+def _knobs(plan: Plan) -> str:
+    """What each change of a plan of several costs and saves."""
+    if len(plan.losses) < 2:
+        return ""
+    frame = plan.knobs().rename(columns={"loss": f"predicted loss,{plan.target.unit}"})
+    note = (
+        "The predicted losses add up to that of the plan. Bytes are those of a decoded token and "
+        f"of the cache at {max(plan.tokens):,} tokens if this change alone were left out."
+    )
+    return (
+        '<section aria-labelledby="knobs-title"><h2 id="knobs-title">What each change costs and '
+        f'saves</h2><p class="note">{note}</p>{scrolled(table(frame), "Changes of the plan")}'
+        "</section>"
+    )
 
 
 def _cache_types(result: Comparison) -> str:
