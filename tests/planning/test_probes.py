@@ -11,8 +11,10 @@ import torch
 import attnlimit as al
 from attnlimit.models import capture, capture_sensitivities, open_capture
 from attnlimit.models import plan as make_plan
+from attnlimit.models.passes import encode
 from attnlimit.models.store import CaptureWriter
-from attnlimit.planning.probes import SPOOL
+from attnlimit.planning.probes import SPOOL, probe
+from attnlimit.planning.target import choose_target
 
 transformers = pytest.importorskip("transformers")
 
@@ -212,3 +214,29 @@ def test_passes_are_not_mixed(kept, tmp_path):
     replace(capture, layers=layers).save(tmp_path / "mixed")
     with pytest.raises(al.BadInput, match="of different passes"):
         make_plan(open_capture(tmp_path / "mixed"), kl=0.01)
+
+
+@pytest.mark.parametrize("kind", ["causal", "windowed"])
+def test_a_prompt_read_without_gradients_changes_none_after_it(kind, causal):
+    network, start = (causal if kind == "causal" else windowed()), 30
+    target = choose_target(network, "kl").from_position(start)
+    gathered = []
+    for first in (0, start):
+        layers = {}
+
+        def reduce(layer, layers=layers):
+            layers[layer.call.layer] = layer
+
+        run = probe(network, encode(network, IDS), target, 3, 7, reduce, first)
+        gathered.append((run, layers))
+    (whole, every), (split, after) = gathered
+    assert split.tokens == whole.tokens == 40
+    torch.testing.assert_close(split.read, whole.read)
+    for number, layer in every.items():
+        other = after[number]
+        for name in ("query", "key", "value"):
+            torch.testing.assert_close(getattr(other.call, name), getattr(layer.call, name))
+        assert other.call.whole
+        gradients = layer.gradients[:, :, start:]
+        atol = 1e-5 * float(gradients.abs().max())
+        torch.testing.assert_close(other.gradients[:, :, start:], gradients, rtol=1e-4, atol=atol)

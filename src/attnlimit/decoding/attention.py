@@ -33,12 +33,15 @@ from attnlimit.decoding.cache import (
     attend_all,
     check_memory,
     loss_of_cache,
+    loss_of_reading,
     precisions_of,
     prepare_cache,
+    put_back,
     rewound,
+    snapshot,
     stored_bits,
 )
-from attnlimit.decoding.control import Controller
+from attnlimit.decoding.control import Controller, divergence
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
 from attnlimit.decoding.kernels import NEAR, NEVER, OUTLIERS, decode_by_keys, decode_by_pages
@@ -89,8 +92,9 @@ def fast_decoding(
         (layer, head). Heads without one read all keys.
     kl : float, optional
         Keep the mean KL divergence of decoded tokens from the dense model, in nats, at this
-        target: some tokens are read densely as well, and thresholds follow what they show. What a
-        plan's bits and evictions lose cannot be seen from the cache; it counts as predicted.
+        target: blocks of decoded tokens are read again with all keys, and thresholds follow what
+        they show. What a plan's bits and evictions lose cannot be seen from the cache; it counts
+        as predicted.
     seed : int
     limit : float, optional
         Largest estimated loss of a token in nats, with a plan that was made for KL. A layer that
@@ -124,7 +128,7 @@ def fast_decoding(
             "give a larger kl, or a plan for this one."
         )
     every = None if check_every is None else checks.count(check_every, "check_every")
-    control = Controller(target, every)
+    control = Controller(target, every, loss_of_reading(plan))
     control.losses.stored = stored
     rule = getattr(plan, "evict", None) if evict is None else evict
     session = _Session(
@@ -232,6 +236,7 @@ class _Session:
         self.stats = DecodingStats(sensitivity, self.shape, control.losses, held)
         self.checking = False
         self.dense_logits: Tensor | None = None
+        self.block: _Block | None = None
         self.needs_eager = bool(
             getattr(config, "attn_logit_softcapping", None)
             or any(hasattr(module, "sinks") for module in network.modules())
@@ -284,6 +289,8 @@ class _Session:
 
     def after_pass(self, module: Any, args: Any, output: Any) -> None:
         """Cut the cache that a prompt left, or count the time of a decoded token."""
+        if self.checking:
+            return
         if not self.step and self.evictor is not None and self.cache is not None:
             self.evict(self.evictor)
         if not self.called:
@@ -291,7 +298,7 @@ class _Session:
                 f"{type(self.network).__name__} does not call transformers' attention interface, "
                 "so fast decoding cannot read fewer keys for it; generate without it."
             )
-        if self.step and not self.checking:
+        if self.step:
             self.stats.seconds_each.append(time.perf_counter() - self.started)
             self.stats.cache_bytes = sum(getattr(layer, "nbytes", 0) for layer in self.cache.layers)
 
@@ -324,21 +331,33 @@ class _Session:
                 )
             )  # fmt: skip
 
-    # A token that is read both ways
+    # Tokens that are read both ways
 
-    def check(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Run a token densely on the same cache before it is decoded, if a check is due."""
+    def check(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Before a token is decoded, run it densely or read the last ones again, if that is due."""
+        if self.checking:
+            return
         self.dense_logits = None
         past = kwargs.get("past_key_values")
         ids = kwargs.get("input_ids", args[0] if args else None)
-        step = ids is not None and ids.shape[1] == 1 and past is not None and past.get_seq_length()
-        if self.checking or not step or not self.control.due():
+        if ids is None or ids.shape[1] != 1 or past is None or not past.get_seq_length():
+            self.block = None
             return
         past = kwargs["past_key_values"] = prepare_cache(past, self.network, self.bits)
-        with self.dense_run(), rewound(past):
-            self.dense_logits = self.control.timed_check(
-                lambda: module(*args, **kwargs).logits[:, -1].detach()
-            )
+        if self.block is not None and self.block.cache is not past:
+            self.block = None
+        if self.block is not None and self.block.full:
+            self.read_again(module, self.block, kwargs)
+            self.block = None
+        if self.block is None and (size := self.control.next_block()):
+            self.block = _Block(size, past)
+        if self.block is not None:
+            self.block.take(ids, kwargs)
+        if self.control.due():
+            with self.dense_run(), rewound(past):
+                self.dense_logits = self.control.timed_check(
+                    lambda: module(*args, **kwargs).logits[:, -1].detach()
+                )
 
     @contextmanager
     def dense_run(self) -> Iterator[None]:
@@ -349,11 +368,30 @@ class _Session:
         finally:
             self.checking = False
 
+    @torch.no_grad()
+    def read_again(self, module: Any, block: _Block, kwargs: dict[str, Any]) -> None:
+        """Read the tokens of a block densely, all at once, and measure what each of them lost.
+
+        The cache has their dense keys and values afterwards.
+        """
+        with self.dense_run(), self.control.timed_block(len(block.logs)):
+            block.rewind()
+            logits = module(**(kwargs | block.inputs(kwargs))).logits
+            kl = [
+                divergence(torch.log_softmax(logits[:, place].float(), -1), log)
+                for place, log in enumerate(block.logs)
+            ]
+        self.control.add_block(torch.stack(kl), torch.stack(block.weights))
+
     def after_logits(self, module: Any, args: Any, output: Any) -> None:
-        """Measure the loss of a token that was checked."""
-        if self.step and not self.checking:
-            seconds = self.stats.seconds_each[-1]
-            self.control.add(self.dense_logits, output.logits[:, -1].detach(), seconds)
+        """Measure the loss of a token that was run densely, and keep what a block needs."""
+        if not self.step or self.checking:
+            return
+        log = torch.log_softmax(output.logits[:, -1].detach().float(), -1)
+        weights = self.control.add(self.dense_logits, log, self.stats.seconds_each[-1])
+        if self.block is not None:
+            self.block.logs.append(log)
+            self.block.weights.append(weights)
 
     def choose(self, tokens: int, batch: int) -> int:
         """Return how a token is read: 0 all keys, 1 or 2 levels."""
@@ -367,7 +405,8 @@ class _Session:
             levels = 1 if costs[1] <= costs[2] else 2
         if levels == 2 and tokens < floor:
             levels = 1
-        if self.dense_below is None and costs[0] <= costs[levels]:
+        whole = not any(self.bits)  # rounded keys are read fast by the kernels alone
+        if self.dense_below is None and whole and costs[0] <= costs[levels]:
             return 0
         return levels
 
@@ -515,6 +554,42 @@ class _Session:
     def no_sinks(self, heads: int) -> np.ndarray:
         """Sinks of a model that has none."""
         return np.full(heads, NEVER, np.float32)
+
+
+class _Block:
+    """Decoded tokens that will be read again, and the cache as it was before them."""
+
+    def __init__(self, size: int, cache: Any) -> None:
+        self.size, self.cache = size, cache
+        self.given: dict[str, list[Tensor]] = {}  # of each step, by its name
+        self.logs: list[Tensor] = []  # (B, vocabulary) of each
+        self.weights: list[Tensor] = []
+        self.lengths, self.others = snapshot(cache)
+        self.seen = int(cache.get_seq_length())
+
+    @property
+    def full(self) -> bool:
+        """Whether the block has all its tokens."""
+        return len(self.logs) >= self.size
+
+    def take(self, ids: Tensor, kwargs: dict[str, Any]) -> None:
+        """Keep the inputs of a step."""
+        for name in ("position_ids", "cache_position"):
+            if kwargs.get(name) is not None:
+                self.given.setdefault(name, []).append(kwargs[name])
+        self.given.setdefault("input_ids", []).append(ids)
+
+    def rewind(self) -> None:
+        """Put the cache back to where it was before the block."""
+        put_back(self.cache, self.lengths, self.others)
+
+    def inputs(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Inputs of a pass over the whole block."""
+        joined: dict[str, Any] = {name: torch.cat(x, -1) for name, x in self.given.items()}
+        mask = kwargs.get("attention_mask")
+        if mask is not None:
+            joined["attention_mask"] = mask[:, : self.seen + len(self.logs)]
+        return joined | {"logits_to_keep": 0}
 
 
 FLOOR = np.float32(0.02)

@@ -127,7 +127,7 @@ class DecodingLayer(DynamicLayer):
         return self.log_weights
 
     def rewind(self, length: int) -> None:
-        """Forget the tokens after the first `length`, none of which the index holds."""
+        """Forget the tokens after the first `length`; the index keeps what it holds of them."""
         self.count = self.count - (self.length - length)
         self.length = length
         self.keys, self.values = self.key_rows[:, :, :length], self.value_rows[:, :, :length]
@@ -262,9 +262,13 @@ class RoundedLayer(DecodingLayer):
         return key_states, value_states
 
     def rewind(self, length: int) -> None:
-        """Forget the tokens after the first `length`, none of which is rounded."""
+        """Forget the tokens after the first `length`."""
         while self.fresh and self.length - self.fresh[-1][0].shape[2] >= length:
             self.length -= self.fresh.pop()[0].shape[2]
+        if self.length > length:
+            assert self.index is not None
+            self.index.count = self.index.count - (self.length - length)
+            self.length = length
         self.count = self.length - self.first
 
     def indexed(self) -> KeyIndex:
@@ -434,28 +438,44 @@ def prepare_cache(
     return cache
 
 
+def snapshot(cache: DynamicCache) -> tuple[dict[int, int], dict[int, dict[str, Any]]]:
+    """Lengths of the layers of fast decoding, and the state of the others, by their numbers."""
+    lengths, others = {}, {}
+    for number, layer in enumerate(cache.layers):
+        if isinstance(layer, DecodingLayer):
+            lengths[number] = layer.length
+        else:
+            others[number] = dict(vars(layer))
+    return lengths, others
+
+
+def put_back(
+    cache: DynamicCache, lengths: dict[int, int], others: dict[int, dict[str, Any]]
+) -> None:
+    """Put a cache back to where it was when a `snapshot` was taken."""
+    for number, layer in enumerate(cache.layers):
+        if isinstance(layer, DecodingLayer):
+            layer.rewind(lengths[number])
+        else:
+            vars(layer).clear()
+            vars(layer).update(others[number])
+
+
 @contextmanager
 def rewound(cache: DynamicCache) -> Iterator[None]:
     """Put a cache back, at the end of a `with` block, to where it was at its beginning."""
-    lengths = {
-        number: layer.length
-        for number, layer in enumerate(cache.layers)
-        if isinstance(layer, DecodingLayer)
-    }
-    others = {
-        number: dict(vars(layer))
-        for number, layer in enumerate(cache.layers)
-        if number not in lengths
-    }
+    before = snapshot(cache)
     try:
         yield
     finally:
-        for number, layer in enumerate(cache.layers):
-            if isinstance(layer, DecodingLayer):
-                layer.rewind(lengths[number])
-            else:
-                vars(layer).clear()
-                vars(layer).update(others[number])
+        put_back(cache, *before)
+
+
+def loss_of_reading(plan: Any) -> float | None:
+    """Loss that a plan predicts for the keys that it does not read; None for other samplers."""
+    if getattr(getattr(plan, "target", None), "measure", None) != "kl":
+        return None
+    return float(plan.losses.get("keys read", plan.predicted))
 
 
 def loss_of_cache(plan: Any) -> float:

@@ -1,16 +1,18 @@
 """Measured loss while decoding, and thresholds that keep it at a target.
 
-Every so-many-th token is also read densely on the same cache, and the KL divergence of its next
-token is measured. A check is unbiased; it is also noisy, because tokens whose next token is sure
-lose nothing. The loss is therefore estimated as a ratio: losses of checked tokens over their
-uncertainties 1 - sum p^2, times the mean uncertainty of all tokens, which is known.
+Some decoded tokens are read again, a block at a time, in one dense pass over the cache as it was
+before them. The KL divergence of their next tokens is measured, with what earlier tokens of the
+block left in the cache, and the cache gets their dense keys and values. Blocks are noisy, because
+tokens whose next token is sure lose nothing. The loss is therefore estimated as a ratio: losses of
+tokens that were read again over their weights (1 - sum p^2) c^-POWER, times the mean weight of all
+tokens, which is known.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,61 +20,87 @@ import torch
 from torch import Tensor
 
 SHARE = 0.05
-"""Share of the time that checks may take."""
-FIRST = 3
-"""Checks before thresholds move."""
-GAIN, LARGEST_STEP = 1.0, 0.7
-"""Steps of log c for a relative excess of the loss, with the number of checks; and the largest."""
+"""Share of the time that reading again may take."""
+FIRST = (16, 32)
+"""Sizes of the first blocks, which follow each other whatever they cost."""
+BLOCK = 64
+"""Tokens of the other blocks."""
+PRIOR = 64, 8
+"""Tokens that the loss of a plan counts for, and that of a sampler, beside those read again."""
+POWER = 1.5
+"""The loss falls with a threshold c as c^-POWER."""
 BOUNDS = 1 / 16, 16.0
-"""Bounds of the factor on the plan's thresholds."""
+"""Bounds of the factor on the thresholds."""
 
 
 @dataclass
 class Losses:
-    """Losses of checked tokens, and uncertainties of all."""
+    """Losses of checked tokens, and weights of all."""
 
     kl: list[float] = field(default_factory=list)
-    uncertain: list[float] = field(default_factory=list)  # of checked tokens
-    total: float = 0.0  # uncertainty of all tokens
+    weights: list[float] = field(default_factory=list)  # of checked tokens
+    total: float = 0.0  # weight of all tokens
     tokens: int = 0
     stored: float = 0.0  # predicted loss of the cache's bits and evictions, which checks do not see
 
-    def add_token(self, uncertainty: Tensor) -> None:
+    def add_tokens(self, weights: Tensor) -> None:
         """Count the tokens of a batch."""
-        self.total += float(uncertainty.sum())
-        self.tokens += len(uncertainty)
+        self.total += float(weights.sum())
+        self.tokens += len(weights)
 
-    def mean(self, last: int | None = None) -> float:
-        """Loss of a token in nats, from the last checks."""
-        kl, uncertain = (np.array(x[-last:] if last else x) for x in (self.kl, self.uncertain))
-        if not len(kl):
+    def add_checked(self, kl: Tensor, weights: Tensor) -> None:
+        """Add tokens whose loss was measured."""
+        self.kl += kl.ravel().tolist()
+        self.weights += weights.ravel().tolist()
+
+    def mean(self) -> float:
+        """Loss of a token in nats."""
+        if not self.kl:
             return float("nan")
-        if not uncertain.sum() or not self.tokens:
-            return float(kl.mean())
-        return float(kl.sum() / uncertain.sum() * self.total / self.tokens)
+        if not sum(self.weights) or not self.tokens:
+            return float(np.mean(self.kl))
+        return sum(self.kl) / sum(self.weights) * self.total / self.tokens
 
     def stderr(self) -> float:
         """Standard error of the loss, that of a ratio."""
-        kl, uncertain = np.array(self.kl), np.array(self.uncertain)
+        kl, weights = np.array(self.kl), np.array(self.weights)
         if len(kl) < 2:
             return float("nan")
-        if not uncertain.sum():
+        if not weights.sum():
             return float(kl.std(ddof=1) / len(kl) ** 0.5)
-        residual = kl - kl.sum() / uncertain.sum() * uncertain
-        scale = self.total / self.tokens / uncertain.mean() if self.tokens else 1.0
+        residual = kl - kl.sum() / weights.sum() * weights
+        scale = self.total / self.tokens / weights.mean() if self.tokens else 1.0
         return float(scale * residual.std(ddof=1) / len(kl) ** 0.5)
 
 
 class Controller:
-    """Chooses which tokens are checked, and moves thresholds by what checks show."""
+    """Chooses which tokens are read again, and moves thresholds by what that shows.
 
-    def __init__(self, target: float | None, every: int | None) -> None:
+    Parameters
+    ----------
+    target : float or None
+        Mean KL divergence of a token, in nats.
+    every : int or None
+        Read every so-many-th token densely on its own as well.
+    predicted : float or None
+        Loss that a plan predicts for its thresholds.
+    """
+
+    def __init__(
+        self, target: float | None, every: int | None, predicted: float | None = None
+    ) -> None:
         self.target, self.every = target, every
-        self.factor = 1.0  # on every threshold
+        self.expected = predicted or target or 0.0  # loss with the thresholds as they are given
+        self.prior = PRIOR[0] if predicted else PRIOR[1]
         self.losses = Losses()
-        self.since = 0  # tokens since the last check
-        self.seconds_each: list[float] = []  # of each check
-        self.step_seconds = 0.0
+        self.uncertainty = 0.0  # of all tokens
+        self.since = 0  # tokens since one was read both ways
+        self.seconds_each: list[float] = []  # of each token read both ways
+        self.step_seconds, self.steps = 0.0, 0
+        self.sizes: list[int] = []  # of the blocks
+        self.block_seconds = 0.0
+        self.factor = 1.0  # on every threshold
+        self._move()
 
     @property
     def active(self) -> bool:
@@ -80,18 +108,29 @@ class Controller:
         return self.target is not None or self.every is not None
 
     def due(self) -> bool:
-        """Whether the next token is to be checked."""
+        """Whether the next token is to be read both ways."""
         self.since += 1
-        if self.every is not None:
-            return self.since >= self.every
+        return self.every is not None and self.since >= self.every
+
+    def next_block(self) -> int:
+        """Return how many tokens from the next one on are to be read again, or 0."""
         if self.target is None:
-            return False
-        done = len(self.seconds_each)
-        if done < FIRST:
-            return self.since > done
-        spent = sum(self.seconds_each)
-        mean = spent / done
-        return spent + mean <= SHARE * (self.step_seconds + spent) + FIRST * mean
+            return 0
+        done = len(self.sizes)
+        if done < len(FIRST):
+            return FIRST[done]
+        cost = BLOCK * self.block_seconds / sum(self.sizes)
+        until = self.step_seconds * (1 + BLOCK / self.steps)
+        spent = self.block_seconds + cost
+        return BLOCK if spent <= SHARE * (spent + until) else 0
+
+    @contextmanager
+    def timed_block(self, size: int) -> Iterator[None]:
+        """Count the time of reading a block of tokens again."""
+        start = time.perf_counter()
+        yield
+        self.block_seconds += time.perf_counter() - start
+        self.sizes.append(size)
 
     def timed_check(self, run: Callable[[], Tensor]) -> Tensor:
         """Run a token densely, and count the time."""
@@ -101,29 +140,40 @@ class Controller:
         self.since = 0
         return result
 
-    def add(self, dense: Tensor | None, logits: Tensor, seconds: float) -> None:
-        """Take a token's logits (B, vocabulary), with the dense model's if it was checked."""
-        self.step_seconds += seconds
-        log = torch.log_softmax(logits.float(), -1)
-        if dense is None:
-            self.losses.add_token(1 - log.exp().square().sum(-1))
-            return
-        true = torch.log_softmax(dense.float(), -1)
-        uncertainty = 1 - true.exp().square().sum(-1)
-        self.losses.add_token(uncertainty)
-        kl = (true.exp() * (true - log)).sum(-1).clamp_min(0.0)
-        self.losses.kl += kl.tolist()
-        self.losses.uncertain += uncertainty.tolist()
-        if self.target is not None and len(self.losses.kl) >= FIRST:
-            self._move(kl, uncertainty)
+    def add(self, dense: Tensor | None, log: Tensor, seconds: float) -> Tensor:
+        """Take a token's log probabilities (B, vocabulary), with the dense logits if there are.
 
-    def _move(self, kl: Tensor, uncertainty: Tensor) -> None:
-        """Raise thresholds where more is lost than the target, lower them where less is."""
-        assert self.target is not None
-        checks = len(self.losses.kl)
-        expected = self.target * self.losses.tokens / max(self.losses.total, 1e-9)
-        wanted = (expected * uncertainty).sum().clamp_min(1e-12)
-        excess = float((kl.sum() - wanted) / (self.target * len(kl)))
-        step = GAIN / math.sqrt(checks) * excess
-        step = min(max(step, -LARGEST_STEP), LARGEST_STEP)
-        self.factor = min(max(self.factor * math.exp(step), BOUNDS[0]), BOUNDS[1])
+        Returns its weights (B,).
+        """
+        self.step_seconds += seconds
+        self.steps += 1
+        uncertainty = 1 - log.exp().square().sum(-1)
+        self.uncertainty += float(uncertainty.sum())
+        weights = uncertainty * self.factor**-POWER
+        self.losses.add_tokens(weights)
+        if dense is not None and self.target is None:
+            true = torch.log_softmax(dense.float(), -1)
+            self.losses.add_checked(divergence(true, log), weights)
+        return weights
+
+    def add_block(self, kl: Tensor, weights: Tensor) -> None:
+        """Take the losses of tokens that were read again, and move the thresholds."""
+        self.losses.add_checked(kl, weights)
+        self._move()
+
+    def _move(self) -> None:
+        """Set the thresholds for the target, by the loss that is expected with them as given."""
+        if self.target is None:
+            return
+        losses, mean = self.losses, 1.0
+        if losses.tokens and self.uncertainty:
+            mean = self.uncertainty / losses.tokens
+        seen = self.prior * self.expected + sum(losses.kl)
+        expected = seen / (self.prior * mean + sum(losses.weights)) * mean
+        factor = (expected / self.target) ** (1 / POWER)
+        self.factor = min(max(factor, BOUNDS[0]), BOUNDS[1])
+
+
+def divergence(true: Tensor, log: Tensor) -> Tensor:
+    """KL divergences (...) of log probabilities (..., vocabulary) from the true ones."""
+    return (true.exp() * (true - log)).sum(-1).clamp_min(0.0)

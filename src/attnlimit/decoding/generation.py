@@ -139,11 +139,10 @@ def generate(
     ids = [_ids(tokenizer, prompt) for prompt in _listed(prompts)]
     padded, mask = _batch(ids, tokenizer)
     every = 1 if compare else max(1, count // CHECKS)
-    check: dict[str, Any] = {"check_every": every} if kl is None or compare else {}
     generator = torch.Generator().manual_seed(seed)
     choose = _Choice(temperature, generator)
     dense_texts = None
-    with fast_decoding(model, plan, kl, seed=seed, **check, **options) as stats:
+    with fast_decoding(model, plan, kl, seed=seed, check_every=every, **options) as stats:
         session = current_session()
         places = (mask.cumsum(1) - 1).clamp_min(0)
         out = network(
@@ -164,7 +163,7 @@ def generate(
         prompt_tokens=tuple(map(len, ids)),
         stats=stats,
         dense_ms=1e3 * float(np.median(each)) if each else float("nan"),
-        kl=stats.losses.mean(),
+        kl=stats.kl if stats.losses.kl else float("nan"),
         kl_stderr=stats.losses.stderr(),
     )
 

@@ -460,11 +460,14 @@ def attend_dense(call: Call) -> Tensor:
     plain = call.softcap is None and call.position_bias is None and call.added is None
     plain = plain and call.mask.window is None
     last = call.query.shape[2] == 1 and call.offset == call.key.shape[2] - 1
-    if plain and (call.mask.full or call.whole or last):
+    if plain:
+        square = call.mask.full or call.whole or last
+        seen = None if square else call.mask.visible(call.places()).to(call.query.device)
         return scaled_dot_product_attention(
             call.query,
             call.key,
             call.value,
+            attn_mask=seen,
             is_causal=call.mask.causal and call.whole,
             scale=call.scale,
             enable_gqa=call.query.shape[1] != call.key.shape[1],

@@ -167,9 +167,14 @@ class Outputs:
         return self.hidden.mean(0)
 
 
-def run(network: Any, encoded: Encoded) -> Outputs:
-    """Run a model once on a sequence, without a cache."""
-    cache = {"use_cache": False} if getattr(network.config, "use_cache", None) else {}
+def run(network: Any, encoded: Encoded, past: Any = None) -> Outputs:
+    """Run a model once on a sequence without a cache, or on what follows the tokens of `past`."""
+    inputs: dict[str, Any] = dict(encoded.inputs)
+    if past is not None:
+        inputs = {"input_ids": inputs["input_ids"][:, past.get_seq_length() :]}
+        inputs |= {"past_key_values": past, "use_cache": True}
+    elif getattr(network.config, "use_cache", None):
+        inputs["use_cache"] = False
     states: list[Tensor] = []
 
     def keep_hidden(module: Any, inputs: Any, output: Any) -> None:
@@ -179,7 +184,7 @@ def run(network: Any, encoded: Encoded) -> Outputs:
     inner = called_module(network) if causal else network.base_model
     handle = inner.register_forward_hook(keep_hidden)
     try:
-        output = (network if causal else inner)(**encoded.inputs, **cache)
+        output = (network if causal else inner)(**inputs)
     finally:
         handle.remove()
     return Outputs(states[0][keep], precise(output.logits[0])[keep] if causal else None)

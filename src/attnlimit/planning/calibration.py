@@ -229,7 +229,7 @@ class ModelCalibration(CalibrationSet):
             for one in every:
                 one.add(layer)
 
-        passed = probe(self.network, self.encoded[text], *how, reduce)
+        passed = probe(self.network, self.encoded[text], *how, reduce, start)
         return TextTerms(sums, passed, tokens=size, **others)  # type: ignore[arg-type]
 
     def check_rule(self, rule: EvictionRule) -> None:

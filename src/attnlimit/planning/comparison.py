@@ -85,6 +85,11 @@ class Comparison:
     def meaning(self) -> str:
         """Definitions of the headline's numbers."""
         plan, allowed = self.plan, float(self.plan.target.distance)
+        if plan.joint:
+            return (
+                "Keys read, bits and evictions are chosen together: the probabilities of the next "
+                f"token move by a KL divergence of at most {allowed:.3g} nats."
+            )
         read = f"A query reads {plan.mean_keys:.1f} of the {plan.mean_visible:.0f} keys"
         if plan.target.measure == "kl":
             return (
@@ -128,8 +133,8 @@ class Comparison:
         if len(samplers) > 1:
             return f"Each {self.plan.per} has its own size."
         sampler = samplers.pop()
-        if sampler is None and self.plan.cost == "bytes_stored":
-            return "Every head reads all keys in the cache: reading fewer would store nothing less."
+        if sampler is None and self.plan.joint:
+            return "Every head reads all keys that the cache holds."
         if sampler is None:
             return "Every head reads all keys: no smaller plan keeps the target."
         if sampler.levels == 1:
@@ -154,6 +159,8 @@ class Comparison:
 
     def rival(self) -> str:
         """Keys that top-k would read for the same error, if its curve is known."""
+        if self.plan.joint:
+            return ""
         curves, target = self.curves, float(self.plan.target.distance)
         best = curves[(curves.scheme == "top-k") & (curves.law == "measured")]
         ours = curves[(curves.scheme == "threshold") & (curves.law == "predicted")]

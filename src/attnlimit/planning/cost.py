@@ -127,10 +127,16 @@ class CacheUse:
         each = self.rows + index + 4 * self.log_weights
         return np.asarray((self.shape.key_heads * self.held * each).sum(-1))
 
-    def milliseconds(self, machine: CostModel) -> float:
-        """Time of attention; infinite for samplers that the kernels do not run."""
+    def milliseconds(self, machine: CostModel) -> Array:
+        """Time of attention; infinite for samplers that the kernels do not run.
+
+        Keys that are all read are read by the kernels where they are rounded.
+        """
         levels = {type(None): 0, Threshold: 1, TwoLevel: 2}.get(type(self.sampler))
         if levels is None:
-            return float("inf")
-        c = getattr(self.sampler, "c", 1.0)
-        return sum(machine.milliseconds(self.shape, int(n), c)[levels] for n in self.held)
+            return np.full(self.rows.shape[:-1], np.inf)
+        c = getattr(self.sampler, "c", np.inf)
+        times = np.array([machine.milliseconds(self.shape, int(n), c) for n in self.held])
+        rounded = self.rows < self.shape.row_bytes
+        each = np.where(rounded, times[:, max(1, levels)], times[:, levels])
+        return np.asarray(each.sum(-1))

@@ -101,7 +101,7 @@ class JointErrors:
     @property
     def visible(self) -> float:
         """Keys that a decoded query sees."""
-        return self.tokens - self.decode / 2
+        return self.tokens - (self.decode - 1) / 2
 
     def choose(self, target: Target) -> JointChoice:
         """Return the cheapest settings within a target."""
@@ -146,7 +146,7 @@ class JointErrors:
         for s, sampler in enumerate(self.samplers):
             use = CacheUse(self.shape, held, self.keys[s].sum(-1), rows, sampler, evicts)
             if self.minimise == "milliseconds":
-                cost[s] = use.milliseconds(self.machine)
+                cost[s] = use.milliseconds(self.machine)  # of every row of choices
             else:
                 cost[s] = getattr(use, self.minimise)
         return cost

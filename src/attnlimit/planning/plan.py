@@ -300,7 +300,7 @@ class Plan(Result, Pictured, BaseModel):
 
     def knobs(self) -> pd.DataFrame:
         """What each knob costs and saves: its predicted loss, and the bytes without it."""
-        evicted = "" if self.evict is None else self.evict.name
+        evicted = "" if self.evict is None else f"{100 * self.evict.keep:g} % of the prompt kept"
         settings = {"keys read": self.rule(), "eviction": evicted}
         for part, name in enumerate(("key bits", "value bits")):
             settings[name] = self._bits(part)
@@ -337,7 +337,7 @@ class Plan(Result, Pictured, BaseModel):
     def _bits(self, part: int) -> str:
         """Precisions of keys (0) or values (1), in words."""
         forms = [None if one is None else one.formats[part] for one in self.quantize or ()]
-        names = ["not rounded" if form is None else form.name for form in forms]
+        names = ["not rounded" if form is None else form.label for form in forms]
         counts = {name: names.count(name) for name in sorted(set(names))}
         if len(counts) == 1:
             return f"{names[0]} in every layer"
@@ -388,7 +388,7 @@ class Plan(Result, Pictured, BaseModel):
         return {
             "bytes_read": (float(use.bytes_read), float(dense.bytes_read)),
             "bytes_stored": (float(use.bytes_stored), float(dense.bytes_stored)),
-            "milliseconds": (use.milliseconds(machine), dense.milliseconds(machine)),
+            "milliseconds": (float(use.milliseconds(machine)), float(dense.milliseconds(machine))),
         }
 
     def priced(self) -> str:

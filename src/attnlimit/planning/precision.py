@@ -71,6 +71,11 @@ class Format:
     kind: str  # symmetric, llama, affine, codes or fp8
     scale_bytes: int = 2  # of a scale, or of a smallest value
 
+    @property
+    def label(self) -> str:
+        """Name that other programs know, or the bits."""
+        return f"{self.bits} bits" if self.kind == "codes" else self.name
+
     def rounded(self, x: Tensor, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Rounded numbers and the steps between two of them, along the last axis."""
         if self.kind == "fp8":

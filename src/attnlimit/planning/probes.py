@@ -32,6 +32,7 @@ from attnlimit.models.attention import (
 )
 from attnlimit.models.captured import Captured, OutputGradients, Probes
 from attnlimit.models.captures import Capture, call_of, layer_of, open_capture
+from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import Encoded, encode, run, unwrap
 from attnlimit.models.store import (
     NAMES,
@@ -49,6 +50,7 @@ GROUP = 8
 """Probes whose gradients are held at a time."""
 BLOCK = 1 << 22
 """Products of a gradient and a value held at a time."""
+PLAIN_INPUTS = ("input_ids", "attention_mask")
 SPOOL = "gradients.partial"
 """Folder, in the capture's, of gradients that wait for those of the other probes."""
 
@@ -130,19 +132,37 @@ class Receiver(Protocol):
 
 
 def probe(
-    network: Any, encoded: Encoded, target: Target, probes: int, seed: int, reduce: Reduce
+    network: Any,
+    encoded: Encoded,
+    target: Target,
+    probes: int,
+    seed: int,
+    reduce: Reduce,
+    start: int = 0,
 ) -> ProbeRun:
-    """Run one forward pass and `probes` backward ones, and `reduce` every layer's gradients."""
-    return run_probes(network, encoded, target, probes, seed, _Grouped(probes, reduce))
+    """Run one forward pass and `probes` backward ones, and `reduce` every layer's gradients.
+
+    Gradients are those of queries from `start` on, and zero before.
+    """
+    return run_probes(network, encoded, target, probes, seed, _Grouped(probes, reduce), start)
 
 
 def run_probes(
-    network: Any, encoded: Encoded, target: Target, probes: int, seed: int, receiver: Receiver
+    network: Any,
+    encoded: Encoded,
+    target: Target,
+    probes: int,
+    seed: int,
+    receiver: Receiver,
+    start: int = 0,
 ) -> ProbeRun:
     """Run one forward pass and `probes` backward ones, with everything given to the receiver."""
     generator = torch.Generator().manual_seed(seed)
     root = torch.zeros((), requires_grad=True)
     number = 0
+    prompt = _read_prompt(network, encoded, min(start, target.first)) if start else None
+    skipped = 0 if prompt is None else prompt.tokens
+    target = target.from_position(target.first - skipped) if skipped else target
 
     def attention(call: Call) -> Tensor:
         single = call.precise()
@@ -150,13 +170,20 @@ def run_probes(
         held = replace(
             call, query=call.query.detach(), key=call.key.detach(), value=call.value.detach()
         )
+        if prompt is not None:
+            held = prompt.whole(held)
+
+        def hook(grad: Tensor) -> None:
+            own = torch.nn.functional.pad(grad[0].detach(), (0, 0, skipped, 0))
+            receiver.on_gradient(held, number, own)
+
         receiver.on_layer(held)
-        output.register_hook(lambda grad: receiver.on_gradient(held, number, grad[0].detach()))
+        output.register_hook(hook)
         return output
 
     with _frozen(network), torch.inference_mode(False), torch.enable_grad():
         with attention_as(network, attention, precise=False) as session:
-            outputs = run(network, encoded)
+            outputs = run(network, encoded, None if prompt is None else prompt.cache)
         check_calls(network, session.calls)
         read = target.read(outputs)
         if not read.requires_grad:
@@ -170,11 +197,56 @@ def run_probes(
                 "float32."
             )
         numbers = target.scale(read), target.limit(read)
-        result = ProbeRun(*numbers, len(outputs.hidden), read.detach())
+        result = ProbeRun(*numbers, skipped + len(outputs.hidden), read.detach())
         receiver.on_output(result)
         for number, scalar in enumerate(target.probes(read, probes, generator)):
             torch.autograd.grad(scalar, root, retain_graph=number + 1 < probes)
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Prompt:
+    """A prompt that was read without gradients."""
+
+    cache: Any
+    queries: dict[int, Tensor]  # by layer, (1, H, n, d)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the prompt."""
+        return int(next(iter(self.queries.values())).shape[2])
+
+    def whole(self, call: Call) -> Call:
+        """Return a call of later queries with those of the prompt before them."""
+        before = self.queries[call.layer]
+        return replace(call, query=torch.cat([before, call.query], 2), offset=0)
+
+
+def _read_prompt(network: Any, encoded: Encoded, tokens: int) -> _Prompt | None:
+    """Read the first tokens of a text; None where its rest cannot be read from a plain cache.
+
+    Gradients before them are of no use, and most of the time of a backward pass.
+    """
+    if tokens < 1 or encoded.keep is not None or set(encoded.inputs) > {*PLAIN_INPUTS}:
+        return None
+    if not predicts_tokens(network):
+        return None
+    queries: dict[int, Tensor] = {}
+
+    def attention(call: Call) -> Tensor:
+        queries[call.layer] = call.query
+        return attend_dense(call)
+
+    ids = encoded.inputs["input_ids"][:, :tokens]
+    with (
+        torch.inference_mode(False),
+        torch.no_grad(),
+        attention_as(network, attention, precise=False),
+    ):
+        cache = network(ids, use_cache=True, logits_to_keep=1).past_key_values
+    layers = getattr(cache, "layers", [])
+    plain = {type(layer).__name__ for layer in layers} == {"DynamicLayer"}
+    return _Prompt(cache, queries) if plain and len(layers) == len(queries) else None
 
 
 class _Grouped:

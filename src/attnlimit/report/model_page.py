@@ -106,8 +106,13 @@ def _cards(result: Comparison) -> list[tuple[str, str]]:
     plan, run = result.plan, result.evaluation
     share = plan.mean_keys / plan.mean_visible
     label = _label(plan)
+    first = (f"{100 * share:.0f} %", f"of the keys are read: {plan.mean_keys:.0f} by a query")
+    (read, all_read), (stored, whole), _ = plan.costs().values()
+    if plan.joint:
+        said = f"of the bytes are read for a decoded token: {_size(read)} of {_size(all_read)}"
+        first = (f"{100 * read / all_read:.3g} %", said)
     cards = [
-        (f"{100 * share:.0f} %", f"of the keys are read: {plan.mean_keys:.0f} by a query"),
+        first,
         (format_pm(plan.predicted, plan.stderr), f"predicted ({label})"),
         (f"{plan.next_text:.2g}", "bound for nine of ten other passages"),
     ]
@@ -116,7 +121,11 @@ def _cards(result: Comparison) -> list[tuple[str, str]]:
         value = format_pm(*run.distance(plan.target.measure))
         cards.insert(2, (value, f"measured on {where}"))
         moved = f"{run.mean_bytes / 1e6:.3g} MB"
-        cards.append((moved, f"moved for a token instead of {run.dense_bytes / 1e6:.3g} MB"))
+        used = (moved, f"moved for a token instead of {run.dense_bytes / 1e6:.3g} MB")
+        if plan.joint:
+            said = f"of the bytes are stored: {_size(stored)} of {_size(whole)}"
+            used = (f"{100 * stored / whole:.3g} %", said)
+        cards.append(used)
         if run.top1 is not None:
             agreed = "of the positions keep the same most likely token, measured"
             cards.append((f"{100 * run.top1:.1f} %", agreed))
@@ -182,10 +191,20 @@ def _level(plan: Plan) -> dict[str, Any]:
         "trusted": plan.trusted,
         "next": plan.next_text,
         "sampler": (kinds.pop() or "all keys") if len(kinds) == 1 else None,
+        "use": _use(plan) if plan.joint else None,
         "bars": _bars(plan) if plan.target.measure == "kl" else [],
         "long": _long_context(plan) if plan.target.measure == "kl" else "",
         "headKeys": plan.keys.ravel().tolist(),
         "headShares": (plan.contributions / (plan.predicted or 1.0)).ravel().tolist(),
+    }
+
+
+def _use(plan: Plan) -> dict[str, str]:
+    """What a decoded token reads and the cache holds, of what dense attention does."""
+    (read, all_read), (stored, whole), _ = plan.costs().values()
+    return {
+        "read": f"{_size(read)} of {_size(all_read)}",
+        "stored": f"{_size(stored)} of {_size(whole)}",
     }
 
 
@@ -225,7 +244,8 @@ def _knobs(plan: Plan) -> str:
     """What each change of a plan of several costs and saves."""
     if len(plan.losses) < 2:
         return ""
-    frame = plan.knobs().rename(columns={"loss": f"predicted loss,{plan.target.unit}"})
+    names = {"knob": "change", "loss": f"predicted loss,{plan.target.unit}"}
+    frame = plan.knobs().rename(columns=names)
     note = (
         "The predicted losses add up to that of the plan. Bytes are those of a decoded token and "
         f"of the cache at {max(plan.tokens):,} tokens if this change alone were left out."
