@@ -1,8 +1,8 @@
-"""A target kept while decoding: texts never planned on, with one threshold and with spot checks.
+"""A target kept while decoding: texts never planned on, with one threshold and read again.
 
 A plan is made on one article. Of every other text a prompt is read, and the tokens after it are
 decoded as the text has them. `whole` is the mean KL divergence from a dense pass over the text,
-with all that earlier tokens left in the cache; `seen` is what spot checks measured.
+with all that earlier tokens left in the cache; `seen` is what reading some of them again measured.
 python studies/kept_online.py
 """
 
@@ -74,9 +74,9 @@ def decode(model: Any, ids: Any, plan: Any, kl: float | None, true: Any) -> dict
     row = {"whole": torch.stack(losses).mean(0).tolist(), "keys": stats.keys}
     if kl is not None:
         row |= {"factor on c": control.factor, "seen": stats.kl, "seen_stderr": stats.kl_stderr}
-        spent = sum(control.seconds_each)
+        spent = control.block_seconds
         row |= {
-            "checks": len(stats.losses.kl),
+            "tokens read again": len(stats.losses.kl),
             "share of time": spent / (spent + control.step_seconds),
         }
     return row
@@ -102,16 +102,16 @@ def main(folder: Path) -> None:
         name: torch.tensor([model.tokenizer(text).input_ids[: PROMPT + DECODED]])
         for name, text in texts().items()
     }
-    true = {name: dense_logs(model.model, ids) for name, ids in every.items()}
     if not fixed_file.exists():
-        batch, dense = torch.cat(list(every.values())), torch.cat(list(true.values()))
+        batch = torch.cat(list(every.values()))
+        dense = torch.cat([dense_logs(model.model, ids) for ids in every.values()])
         whole = decode(model, batch, plan, None, dense)["whole"]
         fixed_file.write_text(json.dumps(dict(zip(every, whole, strict=True))))
     fixed = json.loads(fixed_file.read_text())
     for name, ids in every.items():
         if rows.has(text=name):
             continue
-        kept = decode(model, ids, plan, TARGET, true[name])
+        kept = decode(model, ids, plan, TARGET, dense_logs(model.model, ids))
         kept["whole"] = kept["whole"][0]
         rows.add({"text": name, "fixed threshold": fixed[name], **kept})
     write_tables({"kept-online": rows.frame()}, seconds=rows.seconds)
