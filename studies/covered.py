@@ -84,12 +84,6 @@ SYNTHETIC = {
         predicted={"heavy": ["gaussian_law", "_laplace_law"]},
         by="kind",
     ),
-    "critical-temperature": Counted(
-        {"cases": [[3, [0.3, 3.0]]], "n": [20, 50], "far": [1000], "replicates": 60, "block": 60},
-        60,
-        predicted={"critical_temperature": ["sphere_regimes", "_predicted"]},
-        by="statistic",
-    ),
     "uniform": Counted(
         {"cases": [["gaussian", 2, [0.5]]], "n": [100], "replicates": 12, "block": 12},
         12,
@@ -190,7 +184,6 @@ MODELS = {
         10,
         by="scheme",
     ),
-    "row-temperature": Counted(BERT | {"n": 8, "replicates": 40}, 40),
 }
 OUTPUTS = {
     "output-error": Counted(OUTPUT, 8, by="model", stderr="measured_stderr"),

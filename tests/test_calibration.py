@@ -133,15 +133,10 @@ CASES = {
     "mean, captured": of_capture(CAPTURE, "mean", COUNTS),
     "mean, captured, causal": of_capture(CAUSAL, "mean", COUNTS),
     "without replacement": of_capture(CAPTURE, "pointwise", [6, 20], al.WithoutReplacement()),
-    "mean, without replacement": of_capture(CAPTURE, "mean", [4, 12, 40], al.WithoutReplacement()),
-    "mean, without, causal": of_capture(CAUSAL, "mean", [4, 20], al.WithoutReplacement()),
     "top and sampled": of_capture(CAPTURE, "pointwise", [6, 20], al.Keep(al.TopK(1), 1)),
     "mean, top and sampled": of_capture(CAPTURE, "mean", [6, 20], al.Keep(al.TopK(1), 1)),
     "central limit": of_experiment(
         "clt", horizons=[0.6, 1.2], n=[30, 300], replicates=300, block=300
-    ),
-    "critical temperature": of_experiment(
-        "critical-temperature", cases=[[5, [0.3, 3.0]]], n=[100], far=[1000], replicates=400
     ),
     "temperatures, Gaussian": of_experiment("gaussian", **SMALL),
     "temperatures, sphere": of_experiment("sphere", **SMALL),
@@ -190,7 +185,6 @@ CASES = {
     "window": of_experiment(
         "window", REAL, **BERT, random=8, n=[16, 24, 32], shown_n=24, replicates=20
     ),
-    "row temperature": of_experiment("row-temperature", REAL, **BERT, n=8, replicates=40),
     "output of a causal model": of_output,
     "keys evicted from a cache": of_eviction,
     "learning curves": of_experiment(

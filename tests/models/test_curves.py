@@ -55,6 +55,11 @@ def test_covariance_is_refused(cap):
             predict_capture(cap, "covariance", [8], **options)
 
 
+def test_the_mean_of_different_tokens_has_a_first_order_law_only(cap):
+    with pytest.raises(BadInput, match="delta"):
+        predict_capture(cap, "mean", [8], sampler=WithoutReplacement())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("layer", "head"), HEADS)
 def test_error_of_the_mean_by_the_two_query_law(cap, layer, head):

@@ -1,11 +1,10 @@
-"""Horizons are those of tokens and projections; profiles and critical temperatures are of rows."""
+"""Horizons are those of tokens and projections; profiles are of rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-import attnlimit as al
 from attnlimit.models.profile import unscaled_horizon
 
 
@@ -50,17 +49,3 @@ def test_the_profile_adds_up(cap):
     row = table[(table.layer == 3) & (table["head"] == 4)].iloc[0]
     np.testing.assert_allclose(row.participation, weights.square().sum(1).mean(), rtol=1e-5)
     np.testing.assert_allclose(row.score_std, np.median(head.scores().numpy().std(1)), rtol=1e-3)
-
-
-def test_sharper_heads_are_further_above_their_critical_temperature():
-    rng = np.random.default_rng(0)
-    q, k, v = (rng.normal(size=(2, 2, 60, 8)) for _ in range(3))
-    q[1] *= 6
-    cap = al.models.from_arrays(q, k, v, causal=True)
-
-    def ratios(few):
-        results = [al.critical_temperature(head.scores(), few=few).ratio for head in cap]
-        return np.median(results, axis=1)
-
-    assert ratios(1)[2:].min() > 2 * ratios(1)[:2].max()
-    assert (ratios(4) >= ratios(1)).all()

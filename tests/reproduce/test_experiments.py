@@ -114,14 +114,6 @@ TINY = {
         "keep": [0.5],
         "weights_from": ["sotu:Lincoln 1862", 24],
     },
-    "critical-temperature": {
-        "cases": [[3, [0.3, 3.0]]],
-        "n": [20, 50],
-        "far": [1000],
-        "replicates": 60,
-        "block": 30,
-    },
-    "row-temperature": BERT | {"n": 8, "replicates": 40},
 }
 OUTPUT = {
     "output-error",
@@ -140,7 +132,6 @@ REAL = OUTPUT | {
     "downstream",
     "downstream-by-horizon",
     "tsne",
-    "row-temperature",
 }
 NOT_COMPARED = {"uniform", "clt", "downstream", "downstream-by-horizon", "tsne"} | OUTPUT
 # Where queries are keys too the laws are approximate, most where n and d are as small as here.
@@ -166,8 +157,6 @@ COLUMNS = {
     "eviction": {"text", "kept", "weighted", "ratio to it", "MB", "second half, predicted"},
     "needle": {"scheme", "kept", "found", "chance of a token", "KL, predicted", "KL, measured"},
     "rivals": {"tokens", "bytes", "rule", "50 %", "25 %", "10 %", "5 %"},
-    "critical-temperature": {"d", "θ", "regime", "measured", "exact", "z"},
-    "row-temperature": {"rank correlation over heads", "effective keys", "entropy"},
 }
 
 

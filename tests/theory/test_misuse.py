@@ -67,7 +67,6 @@ CALLS = {
         set(WRONG_ARRAYS),
     ),
     "hardmax x": (lambda v: al.hardmax_error(HEAD, TOKENS, v, N), set(WRONG_ARRAYS)),
-    "cooling x": (lambda v: al.cooling_error(HEAD, TOKENS, v, 2.0, N), set(WRONG_ARRAYS)),
     "best temperature x": (lambda v: al.best_temperature(HEAD, TOKENS, v, N), set(WRONG_ARRAYS)),
     "schedule x": (lambda v: al.schedule_error(HEAD, TOKENS, v, N), set(WRONG_ARRAYS)),
     "fluctuation x": (
@@ -85,10 +84,6 @@ CALLS = {
     "gaussian mean": (lambda v: al.Gaussian(np.eye(2), mean=v), set(WRONG_ARRAYS) - {"none"}),
     "mixture weights": (lambda v: al.Mixture(v, [TOKENS, TOKENS]), set(WRONG_ARRAYS)),
     "cgf": (lambda v: TOKENS.cgf(v), set(WRONG_ARRAYS) - {"empty", "three axes"}),
-    "scores": (
-        lambda v: al.critical_temperature(v),
-        {"complex", "strings", "nan", "empty", "three axes", "ragged", "none", "object"},
-    ),
     "probabilities": (
         lambda v: al.kept_error(HEAD, al.Empirical(X), X, v),
         set(WRONG_ARRAYS),
@@ -111,10 +106,8 @@ COUNTED = {
     "pointwise": lambda n: al.pointwise_error(HEAD, TOKENS, X, n),
     "predict": lambda n: al.predict(HEAD, TOKENS, "pointwise", n),
     "hardmax": lambda n: al.hardmax_error(HEAD, TOKENS, X, n),
-    "cooling": lambda n: al.cooling_error(HEAD, TOKENS, X, 2.0, n),
     "regimes": lambda n: al.regimes(HEAD, TOKENS, n),
     "uniform bound": lambda n: al.uniform_bound(HEAD, TOKENS, 0.5, n),
-    "sphere regimes": lambda n: al.sphere_regimes(al.Sphere(3), n, [1.0]),
 }
 
 
@@ -140,9 +133,6 @@ NUMBERS = {
     "uniform radius": (lambda v: al.uniform_bound(HEAD, TOKENS, v, N), set()),
     "delta": (lambda v: al.uniform_bound(HEAD, TOKENS, 0.5, N, v), set()),
     "sigma": (lambda v: al.gaussian_law(v, [5, 6]), set()),
-    "exponent": (lambda v: al.critical_law(v, [1.0, 2.0]), set()),
-    "theta": (lambda v: al.critical_law([1.0, 2.0], v), set()),
-    "few": (lambda v: al.critical_temperature(SCORES, few=v), set()),
     "constant": (lambda v: al.schedule_error(HEAD, TOKENS, X[0], N, constant=v), {"none"}),
     "top k": (lambda v: al.TopK(v), set()),
     "threshold": (lambda v: al.Threshold(v), set()),
@@ -167,7 +157,6 @@ TAKING = {
     "rate": lambda h, t: al.rate(h, t, "mean"),
     "pointwise": lambda h, t: al.pointwise_error(h, t, X, N),
     "hardmax": lambda h, t: al.hardmax_error(h, t, X, N),
-    "cooling": lambda h, t: al.cooling_error(h, t, X, 1.0, N),
     "best temperature": lambda h, t: al.best_temperature(h, t, X[0], N),
     "regimes": lambda h, t: al.regimes(h, t, N),
     "uniform": lambda h, t: al.uniform_bound(h, t, 1.0, N),

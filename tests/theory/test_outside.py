@@ -25,7 +25,7 @@ LAWS = {
     "mean influence": lambda t: al.mean_influence(HEAD, t, X),
     "covariance influence": lambda t: al.covariance_influence(HEAD, t, X),
     "hardmax": lambda t: al.hardmax_error(HEAD, t, X, N).mse,
-    "cooling": lambda t: al.cooling_error(HEAD, t, X, 2.0, N).mse,
+    "schedule": lambda t: al.schedule_error(HEAD, t, X[0], N, constant=2.0).mse,
     "uniform bound": lambda t: al.uniform_bound(HEAD, t, 0.5, N).bound,
     "mean curve": lambda t: al.predict(HEAD, t, "mean", N).value,
     "covariance curve": lambda t: al.predict(WEAK, t, "covariance", [3000]).value,

@@ -24,7 +24,6 @@ from attnlimit.samplers.base import check_sampler, generator_of
 from attnlimit.simulate.sampled import drawn_outputs
 from attnlimit.theory.one_query.population import population_law
 from attnlimit.theory.one_query.sampler import sampler_law
-from attnlimit.theory.two_query.distinct import distinct_mean_error
 from attnlimit.theory.two_query.population import population_mean_error
 from attnlimit.threads import one_thread
 
@@ -85,7 +84,12 @@ def predict_capture(
         if method == "delta":
             return _delta(captured, statistic, draws == "with replacement", counts)
         if statistic == "mean":
-            return _two_query(captured, counts, draws == "with replacement")
+            if draws != "with replacement":
+                raise BadInput(
+                    "The mean over keys drawn without replacement has a first-order law only; use "
+                    "method='delta', or measure()."
+                )
+            return _two_query(captured, counts)
         if draws == "with replacement":
             return _independent_draws(captured, counts)
         return _sampler_curve(captured, statistic, counts, samplers)
@@ -215,13 +219,12 @@ def _independent_draws(head: CapturedHead, counts: Counts) -> Curve:
     return _curve(head, "pointwise", counts, value, "exact law", error=check * value)
 
 
-def _two_query(head: CapturedHead, counts: Counts, replacement: bool) -> Curve:
-    law = population_mean_error if replacement else distinct_mean_error
+def _two_query(head: CapturedHead, counts: Counts) -> Curve:
     scores = head.scores().double()
     # A key that is not visible has negligible weight, since every query sees itself.
     visible = torch.maximum(scores, scores.amax(1, keepdim=True) - NEGLIGIBLE)
     order, back = np.unique(counts, return_inverse=True)
-    predicted = law(visible.numpy(), head.v.double().numpy(), order)
+    predicted = population_mean_error(visible.numpy(), head.v.double().numpy(), order)
     error = predicted.numerical_error[back]
     return _curve(head, "mean", counts, predicted.mse[back], "two-query law", error=error)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from attnlimit.checks import Array
@@ -21,7 +22,8 @@ from attnlimit.reproduce.compare import (
 from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import LINEAR, panel, points
 from attnlimit.simulate.independent import line_errors
-from attnlimit.theory.two_query.population import integrated_variance
+from attnlimit.theory.two_query.gaussian import GaussianKeys
+from attnlimit.theory.two_query.isotropic import joint_moment
 
 LEVELS = np.arange(1, 100) / 100
 
@@ -164,6 +166,25 @@ def limit_deviation(H: float) -> float:
     The influence of a token is then G(y) y / (1 + H^2), of variance (1 - H^4)^{-3/2}.
     """
     return float((1 - H**4) ** -0.75) if H < 1 else float("nan")
+
+
+def integrated_variance(horizon: float, n: NDArray[np.int64]) -> Array:
+    """Variance of the mean output over the law of the queries, for each n; one dimension.
+
+    Scores are horizon x y for standard normal x and y, and queries are not among the keys.
+    """
+    keys = GaussianKeys(np.array([[horizon]]), np.ones((1, 1)), np.zeros(1))
+    place = np.arange(0.2, 5.2, 0.4)  # queries of one sign; the others mirror them
+    share = np.exp(-(place**2) / 2)
+    share /= share.sum()
+    nobody, total = np.empty((0, 1)), np.zeros(len(n))
+    for i, z in enumerate(place):
+        for j, other in enumerate(place[: i + 1]):
+            for sign in (1, -1):
+                tilts = horizon * np.array([[z], [sign * other]])
+                weight = share[i] * share[j] * (1 if i == j else 2) / 2
+                total += weight * joint_moment(keys, tilts, nobody, n)
+    return total
 
 
 def distance_to_normal(values: Array) -> float:

@@ -15,7 +15,7 @@ from attnlimit.reproduce.compare import agreement, groups, largest_z, where, wit
 from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import pairs, panel
 from attnlimit.theory.low_temperature.hardmax import hardmax_error
-from attnlimit.theory.low_temperature.schedule import best_temperature, schedule_error
+from attnlimit.theory.low_temperature.temperature import best_temperature, schedule_error
 from attnlimit.tokens import Cube, Gaussian, Sphere, Tokens
 
 SCHEDULES = {"log": "λ = c log n", "sqrt-log": "λ = c √log n"}

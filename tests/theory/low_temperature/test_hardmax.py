@@ -7,7 +7,8 @@ from scipy.integrate import quad
 
 import attnlimit as al
 from attnlimit.theory.low_temperature.corner import by_inversion, by_subsets, corner_table
-from attnlimit.theory.low_temperature.order_statistics import maximum_nodes
+from attnlimit.theory.low_temperature.hardmax import maximum_nodes
+from attnlimit.theory.low_temperature.temperature import scaled_error
 
 REPLICATES = 3000
 
@@ -203,16 +204,12 @@ def test_cooling_against_simulation(tokens):
     head = al.Head(np.eye(3), rng.standard_normal((2, 3)))
     x = np.array([1.0, -0.4, 0.2])
     lams, n = [1.0, 6.0], 40
-    exact = al.cooling_error(head, tokens, x, lams, [n])
-    for j, lam in enumerate(lams):
-        errors = np.array(
-            [
-                head.scaled(lam)(x, tokens.sample(n, rng)) / exact.scale[0] - exact.target[0]
-                for _ in range(4000)
-            ]
-        )
-        square = (errors**2).sum(axis=1)
-        assert abs(square.mean() - exact.mse[0, j, 0]) < 4.5 * square.std() / np.sqrt(4000)
+    hard = al.hardmax_error(head, tokens, x, [n])
+    for lam in lams:
+        draws = [head.scaled(lam)(x, tokens.sample(n, rng)) for _ in range(4000)]
+        square = ((np.array(draws) / hard.scale[0] - hard.target[0]) ** 2).sum(axis=1)
+        mse = scaled_error(head, tokens, x, lam, n)[0][0]
+        assert abs(square.mean() - mse) < 4.5 * square.std() / np.sqrt(4000)
 
 
 def test_cooling_ends_at_the_hard_maximum():
@@ -221,22 +218,23 @@ def test_cooling_ends_at_the_hard_maximum():
     for tokens in (al.Sphere(3), al.Gaussian(dim=3), al.Empirical(RNG.standard_normal((20, 3)))):
         hard = al.hardmax_error(head, tokens, x, [50]).mse[0, 0]
         lam = 400.0 if isinstance(tokens, al.Gaussian) else 4000.0
-        cooled = al.cooling_error(head, tokens, x, [lam], [50]).mse[0, 0, 0]
+        cooled = scaled_error(head, tokens, x, lam, 50)[0][0]
         assert cooled == pytest.approx(hard, rel=0.02)
 
 
 def test_sharp_cap_law_agrees_with_the_full_law(monkeypatch):
     head, x, n = al.Head(np.eye(6)), np.eye(6)[0], [5, 1000, 10**12]
-    full = al.cooling_error(head, al.Sphere(6), x, [250.0], n).mse
-    monkeypatch.setattr("attnlimit.theory.low_temperature.cooling.SHARP", 100.0)
-    capped = al.cooling_error(head, al.Sphere(6), x, [250.0], n).mse
+    full = scaled_error(head, al.Sphere(6), x, 250.0, n)[0]
+    monkeypatch.setattr("attnlimit.theory.low_temperature.temperature.SHARP", 100.0)
+    capped = scaled_error(head, al.Sphere(6), x, 250.0, n)[0]
     assert capped == pytest.approx(full, rel=1e-9)
 
 
 def test_bias_of_infinitely_many_tokens_on_the_sphere():
     head = al.Head(2 * np.eye(9))
-    result = al.cooling_error(head, al.Sphere(9), np.eye(9)[0], [1e3, 1e4], [10**9])
-    assert result.limit_error[0, :, 0] == pytest.approx(8 / (2 * 2 * result.lam), rel=5e-3)
+    for lam in (1e3, 1e4):
+        bias = scaled_error(head, al.Sphere(9), np.eye(9)[0], lam, 10**9)[1][0]
+        assert bias == pytest.approx(8 / (2 * 2 * lam), rel=5e-3)
 
 
 def test_best_temperature_is_a_minimum_with_the_polynomial_rate():
@@ -244,8 +242,8 @@ def test_best_temperature_is_a_minimum_with_the_polynomial_rate():
     head, tokens, x = al.Head(np.eye(5)), al.Sphere(5), np.eye(5)[0]
     best = al.best_temperature(head, tokens, x, n)
     for lam, k, mse in zip(best.lam, n, best.mse, strict=True):
-        around = al.cooling_error(head, tokens, x, [0.8 * lam, 1.25 * lam], [k]).mse
-        assert (around > mse).all()
+        around = [scaled_error(head, tokens, x, c * lam, k)[0][0] for c in (0.8, 1.25)]
+        assert min(around) > mse
     assert (best.mse < best.hardmax_mse).all()
     assert best.local_rate == pytest.approx(2 / 6, abs=2e-3)
     assert np.diff(np.log(best.lam)) / np.log(10) == pytest.approx(2 / 6, abs=5e-3)

@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attnlimit.theory.one_query.quadrature import PAIRS, Sweep, alpha_grid, meeting
-from attnlimit.theory.one_query.start import START, STEP, alpha_weights, late_grid, start_weights
+from attnlimit.theory.one_query.quadrature import (
+    PAIRS,
+    START,
+    STEP,
+    Sweep,
+    alpha_grid,
+    alpha_weights,
+    late_grid,
+    meeting,
+    start_weights,
+)
 
 
 @pytest.mark.parametrize("power", [1, 2])

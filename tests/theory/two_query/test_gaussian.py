@@ -7,7 +7,7 @@ from scipy.special import softmax
 import attnlimit as al
 from attnlimit.theory.moments import WhitenedHead
 from attnlimit.theory.two_query.gaussian import GaussianKeys
-from attnlimit.theory.two_query.law import joint_moment, single_moment
+from attnlimit.theory.two_query.isotropic import joint_moment, single_moment
 from attnlimit.theory.two_query.mean import mean_error
 
 
@@ -18,7 +18,7 @@ def test_two_queries_that_are_keys_too(n):
     white = WhitenedHead(
         0.8 * rng.standard_normal((2, 2)), np.array([0.4, -0.2]), rng.standard_normal((3, 2))
     )
-    law, z = GaussianKeys(white.values, white.offset), rng.standard_normal((2, 2))
+    law, z = GaussianKeys.of(white), rng.standard_normal((2, 2))
     tilts = white.tilts(z)
     keys = rng.standard_normal((200_000, n, 2))
     keys[:, :2] = z

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import attnlimit as al
-from attnlimit.theory.two_query.law import joint_moment, single_moment
+from attnlimit.theory.two_query.isotropic import joint_moment, single_moment
 from attnlimit.theory.two_query.mean import mean_error
-from attnlimit.theory.two_query.sphere import SphereOwnKeys, sphere_mean_error
-from attnlimit.theory.two_query.sphere_keys import SphereKeys, extrapolation
+from attnlimit.theory.two_query.sphere import SphereKeys, sphere_mean_error
 
 
 def unit_rows(rng, *shape):
@@ -52,9 +51,11 @@ PAIRS = [
 def test_two_queries_that_are_keys_too(dim, n, size, cosine):
     """E[Gamma_n . Gamma_n'] and E|Gamma_n|^2 given the queries, within 4 errors of draws."""
     rng = np.random.default_rng(n + dim)
-    keys = SphereKeys(
-        size * np.linalg.qr(rng.standard_normal((dim, dim)))[0], rng.standard_normal((3, dim))
+    rotation, values = (
+        np.linalg.qr(rng.standard_normal((dim, dim)))[0],
+        rng.standard_normal((3, dim)),
     )
+    keys = SphereKeys(size * rotation, values, np.zeros(dim))
     x, other = unit_rows(rng, 2, dim)
     other -= (other @ x) * x
     own = np.stack([x, cosine * x + np.sqrt(1 - cosine**2) * other / np.linalg.norm(other)])
@@ -88,9 +89,9 @@ def test_many_keys_bring_two_outputs_to_their_limits():
 def test_frozen_queries_are_reached_by_extrapolation(dim):
     """E|Gamma_n|^2 far past the cap is that of the hard maximum: one key, of length one."""
     n = np.array([1000])
-    keys = SphereKeys(np.eye(dim), np.eye(dim))
+    keys = SphereKeys(np.eye(dim), np.eye(dim), np.zeros(dim))
     tilt, own = 1e9 * np.eye(dim)[0], np.eye(dim)[1:2]
-    sizes, shares = extrapolation(dim, n, 1e9)
+    sizes, shares = np.array(keys.cuts(n, 1e9, pair=False)).T
     assert len(sizes) == 3
     np.testing.assert_allclose(shares.sum(), 1)
     results = [
@@ -98,27 +99,6 @@ def test_frozen_queries_are_reached_by_extrapolation(dim):
         for s in sizes
     ]
     np.testing.assert_allclose(shares @ np.array(results), 1, rtol=0.01)
-
-
-def test_what_own_keys_do_to_first_order():
-    """delta(x; y): the mean output with y known less that without, against draws."""
-    rng = np.random.default_rng(3)
-    dim, n = 4, 12
-    head = random_head(dim, 6.0, 1)
-    keys = SphereKeys.of(head, al.Sphere(dim))
-    x, y = unit_rows(rng, 2, dim)
-    control = SphereOwnKeys.of(keys, np.array([n]), 1e9, unit_rows(rng, 64, dim))
-    draws = unit_rows(rng, 60_000, n, dim)
-    draws[:, 0] = y
-    at_y = outputs_of(keys, keys.tilts(y[None]), draws)[0].mean(axis=0)
-    draws[:, 1] = draws[:, 0]
-    draws[:, 0] = x
-    with_key = outputs_of(keys, keys.tilts(x[None]), draws)[0].mean(axis=0)
-    draws[:, 1] = unit_rows(rng, 60_000, dim)
-    without = outputs_of(keys, keys.tilts(x[None]), draws)[0].mean(axis=0)
-    np.testing.assert_allclose(
-        control._pulled(x, y[None])[0, 0], (with_key - without) @ at_y, atol=5e-3
-    )
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""Scores made sharp: hardmax, cooling, and schedules of sharpness."""
+"""Sharp scores: the hard maximum, and the best sharpness at each n."""

@@ -1,4 +1,4 @@
-"""How near does the best of n tokens, uniform in a cube, come to the cube's furthest corner?
+"""Distance of the best of n tokens, uniform in a cube, to the cube's furthest corner.
 
 With gaps g_i = 2 a U_i from the corner, U_i uniform, a token's score falls short of the corner's
 by D = sum_i b_i U_i, b_i = 2 a |t_i|. A table holds the law of D and the gaps' moments given it, on

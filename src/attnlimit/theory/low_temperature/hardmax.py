@@ -1,4 +1,10 @@
-"""What does attention give when its scores are infinitely sharp: the best of n tokens, exactly."""
+"""The best-scoring of n tokens: attention whose scores are infinitely sharp.
+
+If the scores have a continuous distribution function F, E = -n log F(max) is a standard exponential
+variable. So the mean of any function of the maximum is one integral against e^-E, with the tail
+probability 1 - F kept as its own small number: nothing is lost at n = 10^12
+(docs/theory/hardmax.md).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import gamma, gammaln
+from scipy.special import betaincinv, gamma, gammaln, ndtri_exp
 
 from attnlimit import checks
 from attnlimit.checks import Array
@@ -20,8 +26,11 @@ from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.limit import check_match
 from attnlimit.theory.low_temperature.corner import corner_table
 from attnlimit.theory.low_temperature.levels import Levels, population_levels, sign_levels
-from attnlimit.theory.low_temperature.order_statistics import maximum_nodes
 from attnlimit.tokens import GaussianForm, IndependentForm, SphericalForm, Tokens
+
+_LOG_STEP = 1 / 16
+_LOG_RANGE = (-44.0, 4.2)
+"""log E: e^-44 is beyond double precision of the integral, exp(-e^4.2) too."""
 
 
 class RootError(Result, Pictured):
@@ -98,7 +107,7 @@ class _AtQuery(NamedTuple):
 
 
 def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> HardmaxError:
-    """Exact error of attention with infinitely sharp scores over `n` tokens, at the queries `x`.
+    """Error of attention with infinitely sharp scores over `n` tokens, at the queries `x`.
 
     Gaussian tokens: the output over sqrt(2 log n) against the direction V S t / |S^1/2 t|, t = A x.
     Sphere, Ball, Cube, Signs, Empirical: the output against V times the exposed point of the
@@ -189,13 +198,6 @@ def _gaussian(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQu
     )
 
 
-def typical_gap(form: SphericalForm, n: NDArray[np.int64]) -> Array:
-    """1 - height within which one of n tokens is expected: P(gap < g) = g^half / c for small g."""
-    half = (form.radial_dim - 1) / 2
-    log_c = half * np.log(2) + np.log(half) + 2 * gammaln(half) - gammaln(2 * half)
-    return np.asarray(np.exp((log_c - np.log(n)) / half))
-
-
 def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     unit = t / np.linalg.norm(t)
     target = form.radius * (V @ unit)
@@ -208,7 +210,9 @@ def _spherical(V: Array, form: SphericalForm, t: Array, n: NDArray[np.int64]) ->
         cap = nodes.cap_gap(form.radial_dim)
         gap[i], square[i] = nodes.weight @ cap, nodes.weight @ cap**2
     half = ways / 2
-    small = typical_gap(form, n)  # powers of a Weibull variable
+    # P(gap < g) = g^half / c for small g: the gap is a Weibull variable, of this scale.
+    log_c = half * np.log(2) + np.log(half) + 2 * gammaln(half) - gammaln(2 * half)
+    small = np.exp((log_c - np.log(n)) / half)
     first, second = small * gamma(1 + 1 / half), small**2 * gamma(1 + 2 / half)
     return _AtQuery(
         "cap",
@@ -263,3 +267,32 @@ def _levels(levels: Levels, target: Array, n: NDArray[np.int64]) -> _AtQuery:
         # The second level wins when the first is not drawn; ties within the first average out.
         predicted_mse=missed * step + float(levels.spread[0]) / (n * best),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class MaximumNodes:
+    """Quadrature nodes for the position of the maximum of n draws, as probabilities."""
+
+    weight: Array  # sums to one
+    log_below: Array  # log F(max)
+    above: Array  # 1 - F(max), without cancellation
+
+    def normal(self) -> Array:
+        """The maximum itself for standard normal draws."""
+        upper = -ndtri_exp(np.log(self.above))
+        lower = ndtri_exp(np.minimum(self.log_below, -1e-300))
+        return np.where(self.above < 0.5, upper, lower)
+
+    def cap_gap(self, radial_dim: int) -> Array:
+        """1 - height for draws uniform on the unit sphere of R^radial_dim, one coordinate kept."""
+        half = (radial_dim - 1) / 2
+        return np.asarray(2 * betaincinv(half, half, self.above))
+
+
+def maximum_nodes(n: int) -> MaximumNodes:
+    """Trapezoid rule in log E: analytic and doubly exponentially small at the upper end."""
+    log_exponential = np.arange(_LOG_RANGE[0], _LOG_RANGE[1], _LOG_STEP)
+    exponential = np.exp(log_exponential)
+    weight = _LOG_STEP * np.exp(log_exponential - exponential)
+    below = -exponential / n
+    return MaximumNodes(weight / weight.sum(), below, -np.expm1(below))

@@ -1,4 +1,4 @@
-"""Which score level wins among n draws of finitely many kinds of token, ties averaged?
+"""Highest score level among n draws of finitely many kinds of token, ties averaged.
 
 Softmax with an infinite scale averages the tokens that tie for the largest score. A level is a
 set of tokens with one score: its probability, mean output and spread decide everything.

@@ -25,9 +25,15 @@ from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_match
-from attnlimit.theory.one_query.quadrature import check_weights, lowest_alpha, times_between
+from attnlimit.theory.one_query.quadrature import (
+    START,
+    STEP,
+    check_weights,
+    lowest_alpha,
+    start_weights,
+    times_between,
+)
 from attnlimit.theory.one_query.sampled import SamplerLaw, by_blocks, checked, squared_distance
-from attnlimit.theory.one_query.start import START, STEP, start_weights
 from attnlimit.tokens import Tokens
 
 TOLERANCE = 1e-4

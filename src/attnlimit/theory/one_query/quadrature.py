@@ -1,4 +1,4 @@
-"""How is an expectation over n keys integrated? The one sum over alpha that every law stands on.
+"""Integration of expectations over n keys: the sum over alpha that every law stands on.
 
 With w = t e^s for one key of score s, and t = e^{-alpha}, every exact law is an integral over t of
 
@@ -7,6 +7,11 @@ With w = t e^s for one key of score s, and t = e^{-alpha}, every exact law is an
 for functions f of the key, times phi^(n - k) where k distinct keys meet. None of these depends on
 n, so one sweep serves every n; the integrals become plain sums over alpha, because dt = t d(alpha)
 and the trapezoid rule is exponentially accurate there (docs/theory/exact-law.md).
+
+With weights c_j = h of the trapezoid rule, the sum over t_j = t_0 e^{jh} must begin where t D is
+negligible, D the total weight of the keys. It may begin at t D = 1/5 (`late_grid`) if the first
+`CORRECTED` weights solve 1 = sum_j c_j (t_j D)^p e^{-t_j D} for all D up to START / t_0, by least
+squares: a law, a mean of f / D^p, then errs by no more than this equation does at its worst D.
 """
 
 from __future__ import annotations
@@ -14,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -36,6 +41,15 @@ _SURE = 1 - 1e-16
 _FADED = 700.0
 _WIDEST = 1e5  # range of scores that a sum over alpha covers
 _CHUNK = 64
+STEP = 0.5
+"""Step in log t of sums that begin late; with the weights below the equation holds to 7e-7."""
+
+START = 0.2
+"""t D at the first node, for the largest D that matters."""
+
+CORRECTED = 4
+_SPAN = 12.0  # how far below the largest the D go, in logarithm, for which weights are solved
+_NO_WEIGHT = 5.0  # log of a t D whose exponential is negligible
 _SECTIONS = np.linspace(0, 1, 7)  # by which the search for the least alpha narrows at a time
 
 
@@ -124,6 +138,49 @@ def lowest_alpha(
 def times_between(high: float, low: float, step: float) -> Array:
     """Nodes of t = e^{-alpha}, from alpha = `high` down past `low`."""
     return np.exp(-np.arange(high, low - step, -step))
+
+
+def start_weights(nodes: int, power: int, step: float = STEP) -> Array:
+    """Weights c_j / h of so many nodes, by increasing t."""
+    weights = np.ones(nodes)
+    weights[:CORRECTED] = _first(power, step)[:nodes]
+    return weights
+
+
+def late_grid(
+    score: Array,
+    weight: Array,
+    n: NDArray[np.int64],
+    precision: Precision,
+    own: Array | None = None,
+) -> Array:
+    """The nodes of `alpha_grid` from START on: its last ones, of the smallest t, are left out."""
+    order = np.argsort(score)
+    score, weight = score[order], weight[order]
+    alpha = alpha_grid(score, weight, n, precision, own)
+    many = float(n.max())
+    top = highest_reached(score, weight, many, precision)
+    near = score <= top
+    mean = many * (weight[near] @ np.exp(score[near] - top))
+    known = 0.0 if own is None else float(np.exp(own - top).sum())
+    largest = top + np.log(1 + mean + known)  # the strongest key that n reach, and all the others
+    return alpha[: np.searchsorted(alpha, largest - np.log(START)) + 1]
+
+
+def alpha_weights(alpha: Array, power: int) -> Array:
+    """Weights of the nodes of a late grid, step included."""
+    step = float(alpha[1] - alpha[0])
+    return step * start_weights(len(alpha), power, round(step, 12))[::-1]
+
+
+@lru_cache
+def _first(power: int, step: float) -> Array:
+    total = np.exp(-np.linspace(0, _SPAN, 1000))
+    times = START * np.exp(np.arange(0, _SPAN + _NO_WEIGHT - np.log(START), step))
+    terms = total[:, None] * times
+    terms = step * terms**power * np.exp(-terms)
+    rest = 1 - terms[:, CORRECTED:].sum(axis=1)
+    return np.linalg.lstsq(terms[:, :CORRECTED], rest, rcond=None)[0]
 
 
 def key_weights(gap: Array) -> Array:

@@ -1,297 +1,276 @@
-"""Error of the mean output over n tokens on the sphere, from the law of two queries.
+"""Keys on the unit sphere: the disc that two tilts see of it (docs/theory/sphere.md).
 
-With mu(y) = E[Gamma_n(y) | y is a key] and delta(x; y) what the key y adds to mu(x), the
-first-order effect of the queries' own keys, <V delta(x; y), V mu(y)> + <V delta(y; x), V mu(x)>,
-is taken off each pair, and its average, which strata of the score <Ax, y> give, is put back.
+In the plane of two tilts a key is (cos a, sin a cos b), with densities sin^(d-2) of a, sin^(d-3) of
+b. Gauss panels in the angles are cut so that scores move by little in each; keys that neither
+query can see among n get none. Beyond a cap one of the n keys takes nearly all the weight: laws
+approach the hard maximum's in powers of 1/size, and are extrapolated from few sizes below the cap.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.interpolate import RectBivariateSpline
+from scipy.special import betaincinv, gammaln
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.theory.one_query.quadrature import PAIRS, Sweep, alpha_grid, key_weights
-from attnlimit.theory.two_query.average import (
-    MeanError,
-    PairPool,
-    average_over_pairs,
-    combine,
-    controlled_mean,
-)
-from attnlimit.theory.two_query.law import joint_moment, single_moment
-from attnlimit.theory.two_query.sphere_keys import (
-    SphereKeys,
-    below_top,
-    capped,
-    extrapolation,
-    groups,
-    height_gap,
+from attnlimit.theory.one_query.quadrature import key_weights
+from attnlimit.theory.two_query.average import MeanError
+from attnlimit.theory.two_query.isotropic import (
+    MOMENTS,
+    HeightNodes,
+    IsotropicKeys,
+    Plane,
+    PlaneSums,
+    isotropic_mean_error,
 )
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio, log_hypergeometric
 
-_POOL = 4096
-_TILTS = (1.0, 0.25)
-_HEIGHT_GRID = 2001
-
-
-def _reach(dim: int, n: NDArray[np.int64]) -> float:
-    """Size of the tilt whose limit lies at the best height of n tokens."""
-    height = 1 - float(below_top(dim, 1 / (float(n.max()) + 1)))
-    return dim * max(height, 0.1) / (1 - height**2)
-
-
-def pair_pool(
-    keys: SphereKeys, first: Array, second: Array, weight: Array, n: NDArray[np.int64]
-) -> PairPool:
-    """Pairs matter by how much their tilts share, log E e^{s+s'} / (E e^s E e^s')."""
-    b, c = keys.tilts(first), keys.tilts(second)
-    sizes = np.linalg.norm(b, axis=1), np.linalg.norm(c, axis=1)
-    cosine = np.abs((b * c).sum(axis=1)) / np.maximum(sizes[0] * sizes[1], 1e-300)
-    reach, order = _reach(keys.dim, n), keys.dim / 2 - 1
-    one, other = np.minimum(sizes[0], reach), np.minimum(sizes[1], reach)
-    square = one**2 + other**2 + 2 * one * other * np.minimum(cosine, 1.0)
-    joint, *alone = (log_hypergeometric(order, s) for s in (np.sqrt(square), one, other))
-    return PairPool.of(joint - alone[0] - alone[1], weight, (b, c), (one, other), keys.values)
-
-
-def query_pool(
-    keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64]
-) -> tuple[Array, Array, Array]:
-    """Pairs of unit queries (M, d), (M, d) and their weights, of sum one.
-
-    Half are independent. For the others the second query is tilted towards A'Ax, where it shares
-    keys with the first, at two strengths. Each weighs what it stands for under the mixture.
-    """
-    first = tokens.points(_POOL, 0)
-    second = tokens.points(_POOL, 7)[np.random.default_rng(0).permutation(_POOL)]
-    towards = keys.tilts(first) @ keys.score
-    length = np.linalg.norm(towards, axis=1)
-    towards = towards / np.maximum(length, 1e-300)[:, None]
-    typical = float(np.sqrt((np.linalg.norm(keys.tilts(first), axis=1) ** 2).mean()))
-    size = min(typical, _reach(tokens.dim, n))
-    order = tokens.dim / 2 - 1
-    strength = size / np.sqrt(2) * float(bessel_ratio(order, np.array([size * np.sqrt(2)]))[0])
-    kinds = np.arange(_POOL) % 4  # 0 and 1 independent, 2 and 3 tilted
-    mixture = np.full(_POOL, 0.5)
-    strengths = [part * strength for part in _TILTS]
-    for kind, tilt in zip((2, 3), strengths, strict=True):
-        here = kinds == kind
-        second[here] = _tilted(second[here], towards[here], tilt, tokens.dim)
-    height = (second * towards).sum(axis=1)
-    for tilt in strengths:
-        log_mass = float(log_hypergeometric(order, np.array([tilt]))[0])
-        mixture += 0.25 * np.exp(np.logaddexp(tilt * height, -tilt * height) - np.log(2) - log_mass)
-    weight = 1 / mixture
-    return first, second, weight / weight.sum()
-
-
-def _tilted(x: Array, towards: Array, strength: float, dim: int) -> Array:
-    """Move uniform points so that their density is e^{strength <towards, x>}: heights by rank."""
-    angle = np.linspace(0, np.pi, _HEIGHT_GRID)
-    log_density = strength * (np.cos(angle) - 1)
-    with np.errstate(divide="ignore"):
-        log_density = log_density + (dim - 2) * np.log(np.sin(angle)) if dim > 2 else log_density
-    below = np.cumsum(np.exp(log_density - log_density.max()))
-    heights = (x * towards).sum(axis=1)
-    across = x - heights[:, None] * towards
-    across /= np.maximum(np.linalg.norm(across, axis=1, keepdims=True), 1e-300)
-    rank = (np.argsort(np.argsort(-heights)) + 0.5) / len(x)
-    turn = np.interp(rank * below[-1], below, angle)
-    return np.cos(turn)[:, None] * towards + np.sin(turn)[:, None] * across
-
-
-_SIZES = 12
-_HEIGHTS = 97
-_QUERIES = 192
-_STRATA = 32
-
-
-@dataclass(frozen=True, eq=False)
-class _SphereQuery:
-    """The mean output of a query with a tilt of one size, whose own token is a key."""
-
-    sweep: Sweep
-    drift: Array  # E[w e^{-w} height]
-    n: Array
-
-    @staticmethod
-    def of(keys: SphereKeys, size: float, n: NDArray[np.int64]) -> _SphereQuery:
-        nodes = keys.nodes(size, n)
-        alpha = alpha_grid(nodes.score, nodes.weight, n, PAIRS, reach=size)
-        sweep = Sweep.over(nodes.score, nodes.weight, alpha)
-        return _SphereQuery(sweep, sweep.moment(1, nodes.height), n.astype(np.float64))
-
-    def alone(self, own: Array) -> Array:
-        """mu = a (own token) + b (direction), for own keys of these scores: (len n, 2, m)."""
-        w = key_weights(own[:, None] - self.sweep.alpha)
-        fade = np.exp(-w)
-        found = []
-        for others in self.n - 1:
-            none, one = (self.sweep.meeting(others, k) for k in (0, 1))
-            found.append([(w * fade) @ none, fade @ (self.drift * one)])
-        return np.array(found)
-
-    def moved(self, own: float, key: Array) -> Array:
-        """delta = a (own token) + y (key) + b (direction), by score of the key: (len n, 3, m)."""
-        w, v = (key_weights(s - self.sweep.alpha) for s in (own, key[:, None]))
-        fade, other = np.exp(-w), np.exp(-v)
-        before = self.alone(np.array([own]))[:, :, 0]
-        found = []
-        for (own_before, along_before), others in zip(before, self.n - 2, strict=True):
-            none, one = (fade * self.sweep.meeting(max(others, 0.0), k) for k in (0, 1))
-            own_now, along_now = other @ (w * none), other @ (self.drift * one)
-            found.append([own_now - own_before, (v * other) @ none, along_now - along_before])
-        return np.array(found)
-
-
-@dataclass(frozen=True, eq=False)
-class SphereOwnKeys:
-    """First-order effect of the own keys, for queries whose tilts are cut at `cap`."""
-
-    keys: SphereKeys
-    n: NDArray[np.int64]
-    cap: float
-    means: tuple[tuple[RectBivariateSpline, RectBivariateSpline], ...]  # for each n
-
-    @staticmethod
-    def of(keys: SphereKeys, n: NDArray[np.int64], cap: float, queries: Array) -> SphereOwnKeys:
-        """The control for queries like these."""
-        sizes = np.minimum(np.linalg.norm(keys.tilts(queries), axis=1), cap)
-        low, high = float(sizes.min()), float(sizes.max())
-        knots = np.linspace(0.9 * low, 1.001 * high + 1e-9, _SIZES)
-        heights = np.sin(np.linspace(-np.pi / 2, np.pi / 2, _HEIGHTS))
-        table = np.array([_SphereQuery.of(keys, float(s), n).alone(s * heights) for s in knots])
-        own, along = (
-            tuple(RectBivariateSpline(knots, heights, table[:, k, part]) for k in range(len(n)))
-            for part in (0, 1)
-        )
-        return SphereOwnKeys(keys, n, cap, tuple(zip(own, along, strict=True)))
-
-    def cut(self, queries: Array) -> Array:
-        """Tilts of unit queries, none longer than the cap."""
-        return capped(self.keys.tilts(queries), self.cap)
-
-    def pair(self, x: Array, y: Array) -> Array:
-        """The effect on E[Gamma_n(x).Gamma_n(y)], for each n."""
-        return self._pulled(x, y[None])[0] + self._pulled(y, x[None])[0]
-
-    def _pulled(self, x: Array, y: Array) -> Array:
-        """<V delta(x; y), V mu(y)> for one query and several keys: (m, len n)."""
-        tilt = self.cut(x[None])[0]
-        size = float(np.linalg.norm(tilt))
-        query = _SphereQuery.of(self.keys, size, self.n)
-        moved = query.moved(float(tilt @ x), y @ tilt)
-        values = self.keys.values
-        own, along = values @ x, values @ tilt / max(size, 1e-300)
-        parts = zip(np.moveaxis(moved, 1, 0)[..., None], (own, y @ values.T, along), strict=True)
-        delta = sum(share * part for share, part in parts)
-        return np.asarray((delta * self._means(y)).sum(axis=2).T)
-
-    def _means(self, y: Array) -> Array:
-        """V mu(y) for each n: (len n, m, d_v)."""
-        tilts = self.cut(y)
-        size = np.linalg.norm(tilts, axis=1)
-        unit = tilts / np.maximum(size, 1e-300)[:, None]
-        height = np.clip((unit * y).sum(axis=1), -1, 1)
-        values = self.keys.values.T
-        return np.stack(
-            [
-                own.ev(size, height)[:, None] * (y @ values)
-                + along.ev(size, height)[:, None] * (unit @ values)
-                for own, along in self.means
-            ]
-        )
-
-    def average(self, queries: Array, seed: int = 0) -> tuple[Array, Array]:
-        """The average of `pair` over independent queries for each n, and its standard error.
-
-        Keys are spread evenly over log P(score > s) from 1 down to where none of n is.
-        """
-        rng = np.random.default_rng(seed)
-        depth = np.log(1e3 * float(self.n.max()))
-        found = []
-        for x in queries[:_QUERIES]:
-            tilt = self.cut(x[None])[0]
-            size = float(np.linalg.norm(tilt))
-            unit = tilt / size if size > 0 else x
-            above = np.exp(-depth * (np.arange(_STRATA) + rng.random()) / _STRATA)
-            height = 1 - below_top(self.keys.dim, above)
-            across = rng.standard_normal((_STRATA, len(x)))
-            across -= np.outer(across @ unit, unit)
-            across /= np.linalg.norm(across, axis=1, keepdims=True)
-            y = height[:, None] * unit + np.sqrt(1 - height**2)[:, None] * across
-            found.append(2 * (depth / _STRATA * above) @ self._pulled(x, y))
-        return np.mean(found, axis=0), np.std(found, axis=0) / np.sqrt(len(found))
-
-
-_OWN_QUERIES = 128
-_CONTROL_QUERIES = 8192
-_FROZEN = 3.0  # the cap, as the gap of the two best scores of n
+_PANEL = 4.0  # scores move by at most this much in a panel
+_ANGLE = 2.5  # and angles by this over sqrt(d)
+_SHARP, _FEW_POINTS = 40.0, 6  # from this size of tilts on errors of 1e-5 of a sum are fine
+_DEPTH = 16.0  # a key whose score is log n and this below the least alpha weighs nothing
+_UNSEEN = 32.0  # natural logarithms below 1/n of densities that never matter
+_GRID = 2001
+_TILTS = (1.0, 0.25)  # strengths at which pairs of queries are drawn
+_SPREAD = 2.5  # most by which the gap of heights may vary among the n of one group
+_PAIR_CAP, _ONE_CAP = 3.0, 8.0  # caps, as the gap of the two best scores of n
+_LEVELS = np.array([1.0, 2.0, 4.0])  # sizes for one query are the cap over these
 
 
 def sphere_mean_error(head: Head, tokens: Sphere, n: NDArray[np.int64], picks: int) -> MeanError:
     """E|m_n|^2 for each of increasing n, whatever the scale of the scores; dim at least 2."""
     keys = SphereKeys.of(head, tokens)
-    unit = Sphere(tokens.dim)
-    parts = [_group_error(keys, unit, group, picks) for group in groups(tokens.dim, n)]
-    stacked = [(p.mse, p.numerical_error) for p in parts]
+    if np.linalg.norm(keys.score) > _SHARP * np.sqrt(tokens.dim):
+        keys = replace(keys, points=_FEW_POINTS)
+    parts = [isotropic_mean_error(keys, group, picks) for group in groups(tokens.dim, n)]
+    stacked = [(part.mse, part.numerical_error) for part in parts]
     return MeanError(n, *np.concatenate(stacked, axis=1))
 
 
-def _group_error(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64], picks: int) -> MeanError:
-    first, second, weight = query_pool(keys, tokens, n)
-    cap = _FROZEN / float(height_gap(keys.dim, n.max()))
-    typical = float(np.sqrt((np.linalg.norm(keys.tilts(first), axis=1) ** 2).mean()))
-    keys = keys.fit_for(typical)
-    part = (cap / typical) ** 2 if typical > cap else 1.0
-    caps = [(cap, 2 - part), (cap / np.sqrt(2), part - 1)] if part < 1 else [(cap, 1.0)]
-    # Sizes at which tilts are cut, and their shares in the extrapolation.
-    levels = [(SphereOwnKeys.of(keys, n, c, first), share) for c, share in caps]
-
-    def both_signs(index: int) -> Array:
-        x, y = first[index], second[index]
-        total = np.zeros(len(n))
-        for control, share in levels:
-            for other in (y, -y):
-                own = np.stack([x, other])
-                found = joint_moment(keys, control.cut(own), own, n)
-                total += share / 2 * (found - control.pair(x, other))
-        return total
-
-    pool = pair_pool(keys, first, second, weight, n)
-    own, own_error = _own_average(keys, tokens, n)
-    pair, pair_error = average_over_pairs(pool, both_signs, picks, other=own / n)
-    queries = tokens.points(256, 2)
-    for control, share in levels:
-        average, error = control.average(queries)
-        pair = pair + share * average
-        pair_error = np.hypot(pair_error, share * error)
-    return combine(n, own, own_error, pair, pair_error)
+def groups(dim: int, n: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Runs of the increasing n whose best heights lie similarly close: one cap serves them."""
+    gap, runs, start = height_gap(dim, n.astype(np.float64)), [], 0
+    for k in range(1, len(n) + 1):
+        if k == len(n) or gap[start] > _SPREAD * gap[k]:
+            runs.append(n[start:k])
+            start = k
+    return runs
 
 
-def _own_average(keys: SphereKeys, tokens: Sphere, n: NDArray[np.int64]) -> tuple[Array, Array]:
-    """E|Gamma_n(x)|^2 over queries and its error; for one query the limit is reached like 1/size.
+@dataclass(frozen=True, eq=False)
+class SphereKeys(IsotropicKeys):
+    """Keys uniform on the unit sphere of R^d, d >= 2; `values` and `score` absorb the radius."""
 
-    How the values stretch the query's direction is the control.
+    points: int = 10  # Gauss points in each panel: errors below 1e-10 of a sum
+
+    @staticmethod
+    def of(head: Head, tokens: Sphere) -> SphereKeys:
+        """The head, seen from tokens of length one."""
+        scale = tokens.radius
+        return SphereKeys(scale**2 * head.A, scale * head.V, np.zeros(tokens.dim))
+
+    @property
+    def across(self) -> tuple[float, float]:
+        free = max(self.dim - 2, 1)
+        return 1 / free, 1 / free
+
+    def limit_height(self, size: Array | float) -> Array:
+        """I_{d/2}(size) / I_{d/2-1}(size)."""
+        return bessel_ratio(self.dim / 2 - 1, np.atleast_1d(size)).reshape(np.shape(size))
+
+    def log_mass(self, size: Array) -> Array:
+        return log_hypergeometric(self.dim / 2 - 1, size)
+
+    def top(self, n: float) -> float:
+        return 1 - float(below_top(self.dim, 1 / (n + 1)))
+
+    def reach(self, n: float) -> float:
+        height = max(self.top(n), 0.1)
+        return self.dim * height / (1 - height**2)
+
+    def at_heights(self, units: Array, chance: Array, rng: np.random.Generator) -> Array:
+        height = 1 - below_top(self.dim, chance)[..., None]
+        around = rng.standard_normal((*chance.shape, self.dim))
+        around -= (around @ units[..., None]) * units[:, None]
+        around /= np.linalg.norm(around, axis=-1, keepdims=True)
+        return np.asarray(height * units[:, None] + np.sqrt(1 - height**2) * around)
+
+    def pairs(self, count: int, n: NDArray[np.int64], seed: int) -> tuple[Array, Array, Array]:
+        """The second of the others is tilted, at two strengths, to where it shares keys."""
+        sphere, rng = Sphere(self.dim), np.random.default_rng(seed)
+        first = sphere.points(count, 2 * seed)
+        second = sphere.points(count, 2 * seed + 1)[rng.permutation(count)]
+        towards = self.tilts(first) @ self.score
+        towards /= np.maximum(np.linalg.norm(towards, axis=1, keepdims=True), 1e-300)
+        typical = float(np.sqrt((self.tilts(first) ** 2).sum(axis=1).mean()))
+        size = np.sqrt(2) * min(typical, self.reach(float(n.max())))
+        strengths = [part * size * float(self.limit_height(size)) / 2 for part in _TILTS]
+        kinds = rng.permutation(count) % 2
+        tilted = second.copy()
+        for kind, strength in enumerate(strengths):
+            here = kinds == kind
+            tilted[here] = self._tilted(second[here], towards[here], strength)
+        first, second = np.concatenate([first, first]), np.concatenate([second, tilted])
+        height = (second * np.concatenate([towards, towards])).sum(axis=1)
+        mixture = np.full(2 * count, 0.5)
+        for strength in strengths:
+            log_mass = float(self.log_mass(np.array([strength]))[0])
+            both = np.logaddexp(strength * height, -strength * height)
+            mixture += np.exp(both - log_mass) / 8
+        return first, second, 1 / mixture
+
+    def _tilted(self, x: Array, towards: Array, strength: float) -> Array:
+        """Move uniform points so that their density is e^{strength <towards, x>}: by their rank."""
+        angle = np.linspace(0, np.pi, _GRID)
+        log_density = strength * (np.cos(angle) - 1)
+        if self.dim > 2:
+            log_density += (self.dim - 2) * np.log(np.maximum(np.sin(angle), 1e-300))
+        above = np.cumsum(np.exp(log_density - log_density.max()))
+        height = (x * towards).sum(axis=1)
+        around = x - height[:, None] * towards
+        around /= np.maximum(np.linalg.norm(around, axis=1, keepdims=True), 1e-300)
+        rank = (np.argsort(np.argsort(-height)) + 0.5) / len(x)
+        turn = np.interp(rank * above[-1], above, angle)[:, None]
+        return np.asarray(np.cos(turn) * towards + np.sin(turn) * around)
+
+    def cuts(self, n: NDArray[np.int64], size: float, pair: bool) -> list[tuple[float, float]]:
+        """The size itself, or beyond the cap a line in 1/size^2 (a parabola in 1/size for one)."""
+        cap = (_PAIR_CAP if pair else _ONE_CAP) / float(height_gap(self.dim, n.max()))
+        if size <= cap:
+            return [(cap, 1.0)]
+        if pair:
+            part = (cap / size) ** 2
+            return [(cap, 2 - part), (cap / np.sqrt(2), part - 1)]
+        others = [np.delete(_LEVELS, k) for k in range(len(_LEVELS))]
+        pairs = zip(_LEVELS, others, strict=True)
+        shares = [float(np.prod((cap / size - rest) / (k - rest))) for k, rest in pairs]
+        return list(zip(cap / _LEVELS, shares, strict=True))
+
+    def nodes(self, size: float, n: NDArray[np.int64]) -> HeightNodes:
+        """All heights, with panels that resolve the scores where some of n keys weigh anything."""
+        angle = self._angles(0.0, n)
+        # The best of n is above this height but for probability e^-60.
+        surely = 1 - float(below_top(self.dim, min(60 / float(n.min()), 1.0)))
+        seen = size * np.cos(angle) > size * surely - float(np.log(n.max())) - _DEPTH
+        cost = np.where(seen, size * np.sin(angle) / _PANEL, 0.0)
+        nodes = self._heights(size, angle, np.maximum(cost, np.sqrt(self.dim) / _ANGLE))
+        return replace(nodes, weight=nodes.weight / nodes.weight.sum())
+
+    def _angles(self, turn: float, n: NDArray[np.int64]) -> Array:
+        """A grid of angles, fine near 0 and `turn`."""
+        least = margin(self.dim - 2, n)
+        near = np.geomspace(1e-8, 0.5, _GRID // 8)
+        grid = np.concatenate([np.linspace(0, np.pi, _GRID), near, turn - near, turn + near])
+        return np.unique(np.clip(grid, least, np.pi - least))
+
+    def _heights(self, size: float, angle: Array, cost: Array) -> HeightNodes:
+        """Nodes in panels of equal cost, given its density on a grid of angles."""
+        steps = (cost[1:] + cost[:-1]) / 2 * np.diff(angle)
+        total = np.append(0.0, np.cumsum(steps))
+        panels = max(int(np.ceil(total[-1])), 1)
+        edges = np.interp(np.linspace(0, total[-1], panels + 1), total, angle)
+        place, width = panel_nodes(edges[None], self.points)
+        place, width = place[0, ::-1], width[0, ::-1]
+        height, side = np.cos(place), np.sin(place)
+        weight = width * side ** (self.dim - 2) / mass(self.dim - 2)
+        return HeightNodes(size * height, weight, height, side**2 / (self.dim - 1))
+
+    def sums(
+        self, plane: Plane, first: HeightNodes, alpha: tuple[Array, Array], n: NDArray[np.int64]
+    ) -> PlaneSums:
+        """By panels in the second angle, for each height."""
+        depth = float(np.log(n.max())) + _DEPTH
+        turn = float(np.arctan2(plane.sine, plane.cosine))
+        angle = self._angles(turn, n)
+        one, other = plane.sizes
+        seen = one * np.cos(angle) > alpha[0][0] - depth
+        seen_2 = other * np.cos(angle - turn) > alpha[1][0] - depth
+        slope = np.maximum(np.abs(np.sin(angle - turn)), np.abs(np.sin(angle + turn)))
+        # Across the plane's first axis the second query's scores are smooth on this scale.
+        smooth = max(1.0, other * plane.sine / (2 * self.dim)) if self.dim > 8 else 1.0
+        cost = np.where(seen, one * np.sin(angle), 0.0)
+        cost = np.maximum(cost, np.where(seen_2, other * slope / smooth, 0.0)) / _PANEL
+        cost = np.where(seen | seen_2, np.maximum(cost, np.sqrt(self.dim) / _ANGLE), 1e-3)
+        nodes = self._heights(one, angle, cost)
+        side = np.sqrt(np.maximum(1 - nodes.height**2, 0.0))[:, None]
+        base, spread = other * plane.cosine * nodes.height, other * plane.sine * side[:, 0]
+        missed, sums = across_sums(base, spread, alpha[1], self.dim, n, self.points)
+        return PlaneSums(nodes, missed, {(k, m): side**m * sum_ for (k, m), sum_ in sums.items()})
+
+
+def across_sums(
+    base: Array, spread: Array, alpha: Array, dim: int, n: NDArray[np.int64], points: int
+) -> tuple[Array, dict[tuple[int, int], Array]]:
+    """1 - E e^{-w} and E[w^k e^{-w} z^m] for w = e^{base + spread z - alpha}.
+
+    (K, J) each, one row for each base and spread; z = cos b, b of density sin^(dim-3). Only the z
+    that are seen matter: the others leave e^{-w} z^m at what it is without keys, E z^m.
     """
-    points = tokens.points(_CONTROL_QUERIES, 1)
-    tilts = keys.tilts(points)
-    sizes = np.maximum(np.linalg.norm(tilts, axis=1), 1e-300)
-    gains = ((tilts / sizes[:, None] @ keys.values.T) ** 2).sum(axis=1)
-    found = []
-    for x, tilt, size in zip(*(a[:_OWN_QUERIES] for a in (points, tilts, sizes)), strict=True):
-        cuts, shares = extrapolation(keys.dim, n, size)
-        rows = []
-        for cut in cuts:
-            output = keys.values @ tilt * keys.limit_height(float(cut)) / size
-            rows.append(single_moment(keys, tilt * cut / size, x[None], n) + output @ output)
-        found.append(shares @ np.array(rows))
-    control = np.repeat(gains[:_OWN_QUERIES, None], len(n), axis=1)
-    weight = np.full(_OWN_QUERIES, 1 / _OWN_QUERIES)
-    return controlled_mean(np.array(found), control, np.full(len(n), gains.mean()), weight)
+    sums = np.zeros((len(MOMENTS), len(base), len(alpha)))
+    if dim == 2:
+        z = np.broadcast_to([1.0, -1.0], (len(base), 2))
+        sums[:] = _kernel(base, spread, np.full(z.shape, 0.5), z, alpha)
+    else:
+        least = margin(dim - 3, n)
+        top = float(np.cos(least))
+        depth = float(np.log(n.max())) + _DEPTH
+        low = np.clip((alpha[0] - depth - base) / np.maximum(spread, 1e-300), -top, top)
+        turns = (np.arccos(low) - least) * np.sqrt(dim) / _ANGLE
+        panels = np.ceil(np.maximum((top - low) * spread / _PANEL, turns)).astype(np.int64)
+        panels[panels > 4] += -panels[panels > 4] % 4  # rows with as many go together
+        for count in np.unique(panels[low < top]):
+            rows = np.flatnonzero((panels == count) & (low < top))
+            edges = top + (low[rows, None] - top) * np.linspace(0, 1, count + 1)
+            angle, width = panel_nodes(np.arccos(np.clip(edges, -1, 1)), points)
+            weight = width * np.sin(angle) ** (dim - 3) / mass(dim - 3)
+            sums[:, rows] = _kernel(base[rows], spread[rows], weight, np.cos(angle), alpha)
+    missed = sums[0].copy()
+    sums[0], sums[1] = 1 - missed, -sums[1]  # E z = 0
+    return missed, dict(zip(MOMENTS, sums, strict=True))
+
+
+def _kernel(base: Array, spread: Array, weight: Array, z: Array, alpha: Array) -> Array:
+    """E[(1 - e^{-w}) z^m], and E[w e^{-w} z^m], by `MOMENTS`: (5, rows, J)."""
+    powers = np.stack([weight * z**m for m in range(3)], axis=-1)
+    w = key_weights((base[:, None] + spread[:, None] * z)[:, None, :] - alpha[:, None])
+    decay = np.exp(-w)
+    still = powers[..., :2]
+    gone = still.sum(axis=1)[:, None] - decay @ still
+    decay *= w
+    return np.moveaxis(np.concatenate([gone, decay @ powers], axis=-1), -1, 0)
+
+
+def panel_nodes(edges: Array, points: int) -> tuple[Array, Array]:
+    """Gauss nodes and weights of the panels between `edges` (m, P + 1), as rows."""
+    unit, unit_weight = np.polynomial.legendre.leggauss(points)
+    half, middle = np.diff(edges, axis=1) / 2, (edges[:, 1:] + edges[:, :-1]) / 2
+    place = middle[..., None] + half[..., None] * unit
+    width = np.abs(half)[..., None] * unit_weight
+    return place.reshape(len(edges), -1), width.reshape(len(edges), -1)
+
+
+def mass(power: int) -> float:
+    """Integral of sin^power over (0, pi)."""
+    return float(np.exp(np.log(np.pi) / 2 + gammaln((power + 1) / 2) - gammaln(power / 2 + 1)))
+
+
+def margin(power: int, n: NDArray[np.int64]) -> float:
+    """The angle below which none of n keys ever is."""
+    if power <= 0:
+        return 0.0
+    return float(np.arcsin(np.exp(-(_UNSEEN + np.log(float(n.max()))) / power)))
+
+
+def below_top(dim: int, chance: Array | float) -> Array:
+    """How far below height one the cap ends in which a token is with this chance."""
+    half = (dim - 1) / 2
+    return np.asarray(2 * betaincinv(half, half, chance))
+
+
+def height_gap(dim: int, n: Array) -> Array:
+    """About the gap between the best two heights of n tokens."""
+    return below_top(dim, 2 / (n + 1)) - below_top(dim, 1 / (n + 1))

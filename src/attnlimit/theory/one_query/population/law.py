@@ -16,9 +16,8 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.theory.one_query.population.sums import query_sums
-from attnlimit.theory.one_query.quadrature import check_weights, meeting
+from attnlimit.theory.one_query.quadrature import START, STEP, check_weights, meeting, start_weights
 from attnlimit.theory.one_query.sampled import BLOCK, checked
-from attnlimit.theory.one_query.start import START, STEP, start_weights
 
 TOLERANCE = 1e-4
 """How far from one the weights may sum in float32; beyond it, float64 takes over."""

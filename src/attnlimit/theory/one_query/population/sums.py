@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from attnlimit.checks import Array
-from attnlimit.theory.one_query.quadrature import log_phi
+from attnlimit.theory.one_query.quadrature import STEP, log_phi
 from attnlimit.theory.one_query.sampled import squared_distance
-from attnlimit.theory.one_query.start import STEP
 
 _DEPTH = 16.0  # minus the logarithm of E e^{-tD} where it is negligible
 _LONGEST = {torch.float32: 60.0, torch.float64: 700.0}  # log of t / t_0, before digits run out

@@ -3,8 +3,8 @@
 import numpy as np
 
 from attnlimit.head import Head
+from attnlimit.reproduce.clt import integrated_variance
 from attnlimit.simulate.independent import integrated_errors
-from attnlimit.theory.two_query.population import integrated_variance
 from attnlimit.tokens import Gaussian
 
 
