@@ -29,6 +29,7 @@ _SCRAMBLES = 8
 _OWN_PICKS = 64
 _OWN_QUERIES, _STRATA = 1024, 24
 _LARGEST_OVERLAP = 30.0
+_NO_CUT = 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,7 @@ class IsotropicKeys(ABC):
 
     def cuts(self, n: NDArray[np.int64], size: float, pair: bool) -> list[tuple[float, float]]:
         """Sizes at which tilts are cut, and their shares in the law at this size."""
-        return [(np.inf, 1.0)]
+        return [(_NO_CUT, 1.0)]
 
 
 def _plane_table(
@@ -279,7 +280,7 @@ def isotropic_mean_error(keys: IsotropicKeys, n: NDArray[np.int64], picks: int) 
 def cut(tilts: Array, longest: float) -> Array:
     """The same tilts, none longer than this."""
     length = np.linalg.norm(tilts, axis=-1, keepdims=True)
-    return np.asarray(tilts * np.minimum(1.0, longest / np.maximum(length, _NOTHING)))
+    return np.asarray(tilts * (longest / np.maximum(length, longest)))
 
 
 def own_key_effect(

@@ -105,7 +105,8 @@ class SphereKeys(IsotropicKeys):
         first = sphere.points(count, 2 * seed)
         second = sphere.points(count, 2 * seed + 1)[rng.permutation(count)]
         towards = self.tilts(first) @ self.score
-        towards /= np.maximum(np.linalg.norm(towards, axis=1, keepdims=True), 1e-300)
+        length = np.linalg.norm(towards, axis=1, keepdims=True)
+        towards = np.where(length > 0, towards / np.maximum(length, 1e-300), np.eye(self.dim)[0])
         typical = float(np.sqrt((self.tilts(first) ** 2).sum(axis=1).mean()))
         size = np.sqrt(2) * min(typical, self.reach(float(n.max())))
         strengths = [part * size * float(self.limit_height(size)) / 2 for part in _TILTS]
