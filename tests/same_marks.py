@@ -1,4 +1,4 @@
-"""Is z the same in a table and in its figure? What is beyond three errors is marked in both."""
+"""Marks of rows beyond three errors: z is the same in a table and in its figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Are predictions as good as they say? One list of all that predicts, measured at small sizes.
+"""Calibration of predictions: one list of all that predicts, measured at small sizes.
 
 z is the distance of a prediction from its measurement in combined errors: those of both. Few may be
 beyond three, and the typical one must be near that of a normal variable: errors that are too large

@@ -1,4 +1,4 @@
-"""What does a type checker see of the public calls? pyright reads this; nothing runs it."""
+"""Types of the public calls, as pyright sees them; nothing runs this file."""
 
 from typing import assert_type
 

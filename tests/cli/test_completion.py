@@ -11,7 +11,7 @@ from attnlimit.cli import main
         ("attnlimit re", "reproduce"),
         ("attnlimit bags in", "instances"),
         ("attnlimit evaluate --samp", "--sampler"),
-        ("attnlimit reproduce sparse-p", "sparse-phase"),
+        ("attnlimit reproduce sparse-se", "sparse-separation"),
     ],
 )
 def test_the_shell_completes(typed, offered, monkeypatch, capsys):

@@ -244,8 +244,8 @@ def show(
         options.say(f"page  {page.resolve()}")
     if plan is not None:
         model = result.plan.model
-        again = f"attnlimit evaluate --model {model} --plan {plan} --text YOUR_TEXT.txt"
-        options.say(f"plan  {plan}; measure it on a text of your own: {again}")
+        command = f"attnlimit evaluate --model {model} --plan {plan} --text YOUR_TEXT.txt"
+        options.say(f"plan  {plan}; measure it on a text of your own: {command}")
 
 
 def write_plan_page(result: Comparison, source: PageSource, path: Path, seed: int) -> Path:

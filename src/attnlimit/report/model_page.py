@@ -299,7 +299,7 @@ def _chosen(result: Comparison) -> int:
 def _schemes(result: Comparison) -> list[dict[str, Any]]:
     curves = result.curves
     if result.evaluation is None:  # a capture: the curve is that of its plans
-        plans = [(one.mean_keys, one.predicted, one.stderr) for one in result.alternatives]
+        plans = [(plan.mean_keys, plan.predicted, plan.stderr) for plan in result.alternatives]
         curves = pd.DataFrame(plans, columns=["keys", "error", "stderr"])
         curves = curves.assign(law="predicted", scheme="threshold", sampler=None)
     curves = curves[curves.error > 0].sort_values("keys")

@@ -39,7 +39,6 @@ EXPERIMENTS = {
     "sparse-capacity": "sparse_capacity:EXPERIMENT",
     "sparse-oracle": "sparse_known_signal:ORACLE",
     "sparse-separation": "sparse_known_signal:SEPARATION",
-    "sparse-phase": "sparse_phase:EXPERIMENT",
 }
 """Module and instance of each experiment; its module is imported when it is loaded."""
 SMALLEST = {"n": 1, "replicates": 2, "block": 1}
@@ -208,7 +207,8 @@ def load(name: str) -> Experiment:
         return _from_file(Path(name))
     if name in EXPERIMENTS:
         return cast(Experiment, find(f"{__package__}.{EXPERIMENTS[name]}"))
-    if (study := Path("studies", f"{name}.py")).is_file():  # in the project's folder
+    study = Path("studies", f"{name.replace('-', '_')}.py")  # in the project's folder
+    if study.is_file():
         return _from_file(study)
     if name not in INSTALLED:
         close = get_close_matches(name, available(), n=1)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from attnlimit.picture import REFERENCE, FigureSpec, Panel, Series
 from attnlimit.reproduce.compare import groups, where
-from attnlimit.reproduce.experiment import STC, Config, Experiment, Shard
+from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.reproduce.panels import against, marks, panel
 from attnlimit.reproduce.sparse_rows import (
     NAMES,
@@ -33,8 +33,6 @@ class BestClassifier(Experiment):
 
     name = "sparse-phase"
     title = "Sparse tokens: the best classifier, by strength and number of bags"
-    paper = STC
-    figure_of_paper = "figure: best classifier"
     minutes = 2
     settings = {
         "length": 10,
