@@ -67,7 +67,7 @@ class PlannedBags(Experiment):
     """Plan and train on the bags of `source`.
 
     The configuration lists under `signal` + "s" what plays the signal, one shard each, where it is
-    under `signal`; the rest is pilot, budgets, max_dim, replicates, test_bags, and what `source`
+    under `signal`; the rest is pilot, budgets, replicates, test_bags, and what `source`
     needs.
     """
 
@@ -87,7 +87,7 @@ class PlannedBags(Experiment):
         """Plan from a pilot, then train on fresh bags at every budget."""
         bags = self.source(shard)
         rng = np.random.default_rng(seed)
-        plan = plan_bags(bags.draw(shard["pilot"], rng), shard["budgets"], max_dim=shard["max_dim"])
+        plan = plan_bags(bags.draw(shard["pilot"], rng), shard["budgets"])
         tests = bags.draw_tests(shard["test_bags"], rng)
         many = {"replicates": shard["replicates"], "seed": int(seed.generate_state(1)[0])}
         frame = measure_plan(plan, bags.draw, tests, **many)

@@ -31,7 +31,6 @@ class Documents(PlannedBags):
             "length": 10,
             "signals": 1,
             "pilot": 400,
-            "max_dim": None,
             "budgets": [50, 100, 200, 400, 800, 1600],
             "replicates": 20 if paper else 6,
             "test_bags": 2000,

@@ -46,7 +46,6 @@ class Gaussian(PlannedBags):
             "prior": 0.5,
             "dim": 55,
             "pilot": 400,
-            "max_dim": None,
             "budgets": [50, 100, 200, 400],
             "replicates": 20 if paper else 6,
             "test_bags": 8000,

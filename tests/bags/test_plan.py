@@ -92,7 +92,7 @@ def test_no_option_is_needed_where_features_outnumber_instances():
     bags = [rng.standard_normal((1 + n % 3, 60)) for n in range(12)]
     plan = plan_bags(make_bags(bags, [1, 0] * 6))
     assert plan.budgets.tolist() == [12, 24, 48, 96]
-    for wrong in ({"budgets": [2]}, {"budgets": []}, {"max_dim": 0}):
+    for wrong in ({"budgets": [2]}, {"budgets": []}):
         with pytest.raises(BadInput, match=next(iter(wrong))):
             plan_bags(make_bags(bags, [1, 0] * 6), **wrong)
     assert "bags" in str(plan)

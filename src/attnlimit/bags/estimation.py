@@ -11,7 +11,7 @@ from scipy.special import expit, log_expit, logit
 from scipy.stats import kurtosis
 
 from attnlimit.bags.data import Bags, Stacked, check_bags
-from attnlimit.checks import Array, count
+from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.result import Result
 from attnlimit.sparse.oracle import scan_rule
@@ -175,25 +175,23 @@ class BagEstimate(Result):
 
 
 @small_matrices()
-def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstimate:
+def estimate(bags: Bags, seed: int = 0) -> BagEstimate:
     """Estimate L, R, theta, the prior and the noise from labelled bags, and check the model.
 
     The negative bags' instances give the noise, which is whitened by principal components (those
-    that explain 99 % of its variance, at most `max_dim`, and five instances for each at least, so
-    that a small pilot sees fewer of them). The signal is a second
-    Gaussian component of the positive bags' instances, with the same covariance, fitted by
+    that explain 99 % of its variance, and five instances for each at least, so that a small pilot
+    sees fewer of them). The signal is a second Gaussian component of the positive bags' instances, with the same covariance, fitted by
     expectation-maximisation on two halves of the pilot: what one half finds is measured on the
     other, so that noise is not mistaken for signal.
     """
     check_bags(bags)
-    max_dim = None if max_dim is None else count(max_dim, "max_dim")
     negative = np.concatenate(bags.of_class(-1))
     if len(negative) < INSTANCES_EACH:
         raise BadInput(
             f"the negative bags hold {len(negative)} instances, too few to see the noise; label "
             f"bags with at least {INSTANCES_EACH}."
         )
-    centre, whitening = _whitening(negative, max_dim)
+    centre, whitening = _whitening(negative)
     white = bags.transformed(whitening, centre)
     dim = whitening.shape[1]
     rng = np.random.default_rng(seed)
@@ -224,7 +222,7 @@ def estimate(bags: Bags, max_dim: int | None = None, seed: int = 0) -> BagEstima
     return BagEstimate(task, dim, fraction, float(alignment), direction, *noise, checks, len(bags))
 
 
-def _whitening(instances: Array, max_dim: int | None) -> tuple[Array, Array]:
+def _whitening(instances: Array) -> tuple[Array, Array]:
     """Centre of the noise, and its principal components over their standard deviations."""
     (size, dim), centre = instances.shape, instances.mean(axis=0)
     centred = instances - centre
@@ -240,7 +238,7 @@ def _whitening(instances: Array, max_dim: int | None) -> tuple[Array, Array]:
             "others."
         )
     wanted = int(np.searchsorted(np.cumsum(values) / values.sum(), EXPLAINED) + 1)
-    keep = min(wanted, max_dim or wanted, size // INSTANCES_EACH)
+    keep = min(wanted, size // INSTANCES_EACH)
     return centre, vectors[:, :keep] / np.sqrt(values[:keep])
 
 

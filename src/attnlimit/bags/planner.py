@@ -392,7 +392,6 @@ def plan(
     budgets: Sequence[int] | None = None,
     *,
     error: float | None = None,
-    max_dim: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> BagPlan:
@@ -409,9 +408,6 @@ def plan(
         Numbers of labelled bags to predict for; 1, 2, 4 and 8 pilots by default.
     error
         Largest error that is wanted; `BagPlan.enough` is then the number of bags for it.
-    max_dim
-        Largest number of principal components of the noise that the estimated task has; chosen by
-        the number of instances by default.
 
     Examples
     --------
@@ -428,8 +424,6 @@ def plan(
     if len(sizes) == 0:
         raise BadInput("budgets is empty; give at least one number of labelled bags.")
     target = None if error is None else probability(error, "error")
-    if max_dim is not None:
-        count(max_dim, "max_dim")
     seed = count(seed, "seed", smallest=0)
     with small_matrices(int(bags.lengths.sum()) * bags.dim):
         first, second = np.random.SeedSequence(seed).spawn(2)
@@ -437,7 +431,7 @@ def plan(
         estimators = poolings(best_shrinkage(bags, effort._replace(repeats=1), first))
         pilot = cross_validate(bags, estimators, effort, seed=second, progress=progress)
         try:
-            task = estimate(bags, max_dim, seed)
+            task = estimate(bags, seed)
         except BadInput:
             task = None
         priors = {} if task is None else {name: _prior(task, LAWS[name]) for name in THEORY}

@@ -21,7 +21,7 @@ from scipy.special import expit, logit
 
 from attnlimit.bags.data import Stacked, check_instances, order_classes
 from attnlimit.bags.instance_budget import ScoredBags
-from attnlimit.checks import Array, count, one_of, positive, real_array
+from attnlimit.checks import Array, one_of, positive, real_array
 from attnlimit.errors import BadInput, MissingExtra, NotConverged
 from attnlimit.sparse.training import LinearReadout, fit_readout, query_steps
 from attnlimit.threads import small_matrices
@@ -53,21 +53,10 @@ class Whitening:
         return (instances - self.centre) @ self.matrix
 
 
-def whitening(
-    instances: Array,
-    noise: Array,
-    *,
-    shrinkage: float | None = None,
-    max_dim: int | None = None,
-) -> Whitening:
+def whitening(instances: Array, noise: Array, *, shrinkage: float | None = None) -> Whitening:
     """Coordinates that make `noise` (m, d) white; `instances` (M, d) are all there are.
 
-    Parameters
-    ----------
-    shrinkage : float, optional
-        Between 0 and 1, in place of Ledoit and Wolf's.
-    max_dim : int, optional
-        Keep at most so many directions, those of most noise; all by default.
+    `shrinkage` is between 0 and 1; by default Ledoit and Wolf's.
     """
     if len(noise) < 2:
         raise BadInput(
@@ -90,7 +79,6 @@ def whitening(
         raise BadInput(
             "all instances of the noise are alike, so they cannot be whitened; give others."
         )
-    keep = keep[: None if max_dim is None else count(max_dim, "max_dim")]
     matrix = inverse[:, None] * (basis @ (vectors[:, keep] / np.sqrt(shrunk[keep])))
     return Whitening(centre, matrix, chosen)
 
@@ -174,7 +162,6 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: int
     sign_: float
     shrinkage: float | None
-    max_dim: int | None
     whitening_: Whitening
 
     @abstractmethod
@@ -231,9 +218,7 @@ class BagClassifier(ClassifierMixin, BaseEstimator):
     def _whiten(self, bags: Stacked, labels: Array) -> Stacked:
         """Find coordinates in which the instances of the first class, the noise, are white."""
         noise = bags.instances[bags.spread(labels) < 0]
-        self.whitening_ = whitening(
-            bags.instances, noise, shrinkage=self.shrinkage, max_dim=self.max_dim
-        )
+        self.whitening_ = whitening(bags.instances, noise, shrinkage=self.shrinkage)
         return self._white(bags)
 
     def _white(self, bags: Stacked) -> Stacked:
@@ -304,8 +289,6 @@ class MeanPooling(_OneFeature):
         Ridge on the readout, in whitened coordinates; of several, cross-validation picks one.
     shrinkage : float, optional
         How far the noise's covariance is shrunk, 0 to 1; Ledoit and Wolf's by default.
-    max_dim : int, optional
-        Keep at most so many directions, those of most noise.
 
     Examples
     --------
@@ -316,12 +299,9 @@ class MeanPooling(_OneFeature):
     True
     """
 
-    def __init__(
-        self, ridge: Option = 0.1, *, shrinkage: float | None = None, max_dim: int | None = None
-    ) -> None:
+    def __init__(self, ridge: Option = 0.1, *, shrinkage: float | None = None) -> None:
         self.ridge = ridge
         self.shrinkage = shrinkage
-        self.max_dim = max_dim
 
     def _train(self, bags: Stacked, labels: Array) -> None:
         self._whiten(bags, labels)
@@ -439,12 +419,8 @@ class AttentionPooling(BagClassifier):
         Ridge on the readout, in whitened coordinates; of several, cross-validation picks one.
     sharpness : float or sequence of float
         Length of the query (at the start, if training is joint); likewise.
-    lr_w : float
-        Size of the first gradient step.
     shrinkage : float, optional
         How far the noise's covariance is shrunk, 0 to 1; Ledoit and Wolf's by default.
-    max_dim : int, optional
-        Keep at most so many directions, those of most noise.
 
     Examples
     --------
@@ -465,16 +441,12 @@ class AttentionPooling(BagClassifier):
         ridge: Option = 0.1,
         sharpness: Option = SHARPNESS,
         *,
-        lr_w: float = 1.0,
         shrinkage: float | None = None,
-        max_dim: int | None = None,
     ) -> None:
         self.training = training
         self.ridge = ridge
         self.sharpness = sharpness
-        self.lr_w = lr_w
         self.shrinkage = shrinkage
-        self.max_dim = max_dim
 
     def _train(self, bags: Stacked, labels: Array) -> None:
         one_of(self.training, TRAINING, "training")
@@ -494,7 +466,7 @@ class AttentionPooling(BagClassifier):
         share = float(np.mean(labels > 0))
         # the bias that is right without a signal, so that labels alone do not pull on the query
         lr_b = 4.0 if share == 0.5 else float(logit(share)) / (share - 0.5)
-        steps = query_steps(white.blocks(labels), "logistic", self.lr_w, lr_b)
+        steps = query_steps(white.blocks(labels), "logistic", 1.0, lr_b)
         size = float(np.linalg.norm(steps.query))
         direction = steps.query / size if size > 0 else steps.query
 

@@ -83,7 +83,6 @@ def plan(
         ),
     ] = None,
     error: Annotated[float | None, typer.Option(help="Maximum error on new bags.")] = None,
-    max_dim: Annotated[int | None, options.whole("Maximum number of principal components.")] = None,
     bag: BagColumn = "bag",
     label: LabelColumn = "label",
     positive: Positive = None,
@@ -101,9 +100,7 @@ def plan(
 
     pilot = read_bags(bags, bag, label, positive=positive)
     with options.progress_bar("plan", shown=not json) as progress:
-        result = make_plan(
-            pilot, budgets, error=error, max_dim=max_dim, seed=seed, progress=progress
-        )
+        result = make_plan(pilot, budgets, error=error, seed=seed, progress=progress)
     python = _python(bags, {"bag": bag, "label": label, "positive": positive}, result.estimator)
     page = plan_page(result, this_command(context), python)
     notes = [*result.remarks(), *write_files(out, "plan", result, plan_figure(result), page)]
