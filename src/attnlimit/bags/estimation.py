@@ -178,11 +178,11 @@ class BagEstimate(Result):
 def estimate(bags: Bags, seed: int = 0) -> BagEstimate:
     """Estimate L, R, theta, the prior and the noise from labelled bags, and check the model.
 
-    The negative bags' instances give the noise, which is whitened by principal components (those
-    that explain 99 % of its variance, and five instances for each at least, so that a small pilot
-    sees fewer of them). The signal is a second Gaussian component of the positive bags' instances, with the same covariance, fitted by
-    expectation-maximisation on two halves of the pilot: what one half finds is measured on the
-    other, so that noise is not mistaken for signal.
+    The negative bags' instances give the noise, which is whitened by principal components: those
+    that explain 99 % of its variance, with five instances for each at least, so that a small pilot
+    sees fewer of them. The signal is a second Gaussian component of the positive bags' instances,
+    with the same covariance, fitted by expectation-maximisation on two halves of the pilot: what
+    one half finds is measured on the other, so that noise is not mistaken for signal.
     """
     check_bags(bags)
     negative = np.concatenate(bags.of_class(-1))

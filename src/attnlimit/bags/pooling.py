@@ -21,7 +21,7 @@ from scipy.special import expit, logit
 
 from attnlimit.bags.data import Stacked, check_instances, order_classes
 from attnlimit.bags.instance_budget import ScoredBags
-from attnlimit.checks import Array, one_of, positive, real_array
+from attnlimit.checks import Array, count, one_of, positive, real_array
 from attnlimit.errors import BadInput, MissingExtra, NotConverged
 from attnlimit.sparse.training import LinearReadout, fit_readout, query_steps
 from attnlimit.threads import small_matrices
