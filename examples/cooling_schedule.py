@@ -1,6 +1,6 @@
 """
-How sharp should attention be?
-==============================
+The best sharpness for n tokens
+===============================
 
 To find the furthest of n tokens, sharper is not always better: the hard maximum is noisy. The
 best sharpness λ for each n, against schedules λ ~ log n and λ ~ √log n with their best constants.

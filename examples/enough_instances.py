@@ -1,9 +1,10 @@
 """
-How many instances of a bag are enough?
-=======================================
+Instances of a bag that are enough
+==================================
 
-Bags of 30 digits with one nine in positive ones. If only some instances are read, how many
-decisions change? At the same size, keeping by weight changes far fewer than a random subset.
+Bags of 30 digits with one nine in positive ones, and attention pooling that reads only some
+instances: the share of decisions that change. At the same size, keeping by weight changes far fewer
+than a random subset.
 """
 
 import matplotlib.pyplot as plt

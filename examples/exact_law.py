@@ -2,9 +2,8 @@
 The exact law at every n
 ========================
 
-How far is attention over n tokens from its limit, at one query? Lines: the exact law, from n = 2
-to 10¹². Dots: 1,000 draws. Dotted: the delta method, which is right only when no single key
-matters.
+Error of attention over n tokens at one query. Lines: the exact law, from n = 2 to 10¹². Dots: 1,000
+draws. Dotted: the delta method, which is right only when no single key matters.
 """
 
 import matplotlib.pyplot as plt

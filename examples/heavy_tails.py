@@ -2,7 +2,7 @@
 When there is no limit
 ======================
 
-How much of the weight do a few keys keep? The participation E Σp² falls with n where a limit
+The participation E Σp² is large where a few keys hold the weight. It falls with n where a limit
 exists (Gaussian tokens; Laplace tokens below their bound) and stays where it does not (Laplace
 tokens past it). Points are drawn, lines exact.
 """

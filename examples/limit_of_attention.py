@@ -2,9 +2,9 @@
 The limit of infinitely many tokens
 ===================================
 
-What does attention over infinitely many tokens give? The gradient of their cumulant generating
-function: lines. Dots are attention over 100,000 drawn tokens. Laplace tokens have a limit only up
-to a bound on the scores.
+Attention over infinitely many tokens is the gradient of their cumulant generating function: lines.
+Dots are attention over 100,000 drawn tokens. Laplace tokens have a limit only up to a bound on the
+scores.
 """
 
 import matplotlib.pyplot as plt

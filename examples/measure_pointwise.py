@@ -2,8 +2,7 @@
 One query on the sphere
 =======================
 
-What error does one query make over n tokens on a sphere? The exact law, and a thousand draws at
-each n.
+The error of one query over n tokens on a sphere: the exact law, and a thousand draws at each n.
 """
 
 import matplotlib.pyplot as plt

@@ -2,8 +2,8 @@
 Predicted, measured, fitted
 ===========================
 
-How fast does the mean output converge? Theory's curve with measurements on top, and the rate that
-fits them beside the one that theory expects over the same range.
+The rate at which the mean output converges: the predicted curve with measurements on top, and the
+fitted rate beside the predicted one over the same range.
 """
 
 import matplotlib.pyplot as plt

@@ -19,15 +19,16 @@ schemes = {
     "top 64": al.TopK(64),
     "top 16 + 48 weighted": al.Keep(al.TopK(16), sample=48),
 }
-HATCHES = ("", "///", "...", "xxx")
+MARKS = "o^sD"
 places = [(1, 3), (1, 8), (5, 2), (5, 9)]
 
-_, ax = plt.subplots(figsize=(7.2, 3.6), layout="constrained")
+figure, ax = plt.subplots(figsize=(7.2, 3.8), layout="constrained")
 for index, (name, sampler) in enumerate(schemes.items()):
     curves = [al.predict(cap, "pointwise", layer=i, head=j, sampler=sampler) for i, j in places]
     errors = [curve.root[0] for curve in curves]
-    ax.bar(np.arange(4) + 0.2 * index, errors, 0.2, label=name, hatch=HATCHES[index])
-ax.set(xticks=np.arange(4) + 0.3, xticklabels=[f"head {i}, {j}" for i, j in places])
+    ax.plot(errors, MARKS[index], ms=8, label=name)
+ax.set(xticks=range(4), xticklabels=[f"layer {i}, head {j}" for i, j in places], xlim=(-0.5, 3.5))
 ax.set(yscale="log", ylabel="root mean squared error")
-ax.legend(frameon=False, fontsize=8)
+ax.grid(axis="y", alpha=0.25)
+figure.legend(frameon=False, loc="outside upper center", ncols=2)
 plt.show()

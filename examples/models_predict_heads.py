@@ -2,8 +2,8 @@
 Every head of MiniLM
 ====================
 
-How fast does the mean output of each head converge? All 72 heads of this 6-layer BERT from one
-pass, and one of them measured.
+Error of the mean output against n: all 72 heads of this 6-layer BERT from one pass, and one of them
+measured.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +21,7 @@ _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 al.models.delta_curves(cap, n).plot(ax=ax)
 predicted = al.predict(cap, "mean", n, layer=1, head=8)
 measured = al.measure(cap, "mean", n, layer=1, head=8, replicates=60)
-predicted.plot(measured, ax=ax, color="#D55E00", label="head (1, 8): exact, and measured")
+predicted.plot(measured, ax=ax, color="#D55E00", label="head (1, 8): two-query law")
 ax.set_title("error of the mean output: all heads, and one of them")
 plt.show()
 horizons = cap.horizons()

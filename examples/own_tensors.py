@@ -2,9 +2,8 @@
 Your own queries, keys and values
 =================================
 
-Budgets of attention that no library here has heard of. A plain PyTorch module hands out
-its queries, keys and values; `from_arrays` takes them, and all that works on a captured model
-works on them. No transformers, no weights, no tokenizer.
+Errors and budgets of attention in a plain PyTorch module. `from_arrays` takes its queries, keys and
+values, and all that works on a captured model works on them, without transformers or a tokenizer.
 """
 
 import matplotlib.pyplot as plt
@@ -17,7 +16,7 @@ TOKENS, WIDTH, HEADS = 96, 64, 4
 
 
 class Attention(torch.nn.Module):
-    """Causal attention, as anybody writes it, that remembers what it multiplied."""
+    """Causal attention that keeps its last queries, keys and values."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,14 +46,7 @@ predicted = al.predict(cap, "pointwise", n, layer=1, head=2)
 measured = al.measure(cap, "pointwise", n, 300, layer=1, head=2)
 _, (left, right) = plt.subplots(1, 2, figsize=(8.4, 3.6), layout="constrained")
 predicted.plot(measured, ax=left)
-right.bar(
-    *zip(
-        *(
-            (b.scheme, b.certified or TOKENS)
-            for b in al.budget(cap[1, 2], epsilon=0.2).schemes.values()
-        ),
-        strict=True,
-    )
-)
-right.set(ylabel="certified tokens")
+budgets = al.budget(cap[1, 2], epsilon=0.2).schemes.values()
+right.barh([b.scheme for b in budgets], [b.certified or TOKENS for b in budgets])
+right.set(xlabel="tokens for a relative error of 0.2, certified", xlim=(0, TOKENS))
 plt.show()

@@ -1,9 +1,9 @@
 """
-How few keys keep a model's output?
-===================================
+Fewer keys and the output of a model
+====================================
 
-Planned from a few backward passes, then measured on the
-planned text and on another.
+The loss of an embedding against the keys that a query reads: predicted from a few backward passes,
+then measured on the same text and on another.
 """
 
 import matplotlib.pyplot as plt
@@ -27,13 +27,15 @@ predicted = al.models.output_errors(model, text, ways)
 _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 keys = [predicted[c].mean_keys for c in sizes]
 ax.loglog(keys, [predicted[c].cosine_loss for c in sizes], label="predicted")
-ax.loglog(keys, [predicted[c].bound for c in sizes], ":", label="no independent sampler has less")
+ax.loglog(keys, [predicted[c].bound for c in sizes], ":", label="bound for independent sampling")
 for name, where, mark in (("same article", text, "oC0"), ("another article", other, "sC1")):
     runs = [al.models.evaluate(model, where, ways[c], repeats=2) for c in sizes[1:4]]
     losses = [1 - run.embedding_cosine for run in runs]
     bars = [run.stderr["embedding_cosine"] for run in runs]
     ax.errorbar([run.mean_keys for run in runs], losses, bars, fmt=mark, label=name)
 ax.set(xlabel="keys read by a query", ylabel="1 - cosine of the embedding")
+ax.set(xticks=[10, 20, 50], xticklabels=["10", "20", "50"])
+ax.minorticks_off()
 ax.legend(frameon=False)
 plt.show()
 

@@ -1,9 +1,9 @@
 """
-Which queries average, which freeze?
-====================================
+Queries that average and queries that freeze
+============================================
 
-A query with widely spread scores puts its weight on a handful of keys, however many there are.
-Which share of the queries of a head does that, at n tokens? In 50 dimensions many do, far below
+A query with widely spread scores puts its weight on a handful of keys, however many there are: it
+is frozen. The share of a head's queries that are, at n tokens. In 50 dimensions many are, far below
 a horizon of 1.
 """
 

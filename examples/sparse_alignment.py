@@ -1,6 +1,6 @@
 """
-What two gradient steps teach the query
-=======================================
+The query after two gradient steps
+==================================
 
 After two steps on α₀ bags per dimension the query points at the signal up to C/α₀. Line: exact;
 points: simulated.

@@ -1,6 +1,6 @@
 """
-How many labelled bags?
-=======================
+Test error against the number of labelled bags
+==============================================
 
 Test error of mean and attention pooling against the number of bags, predicted for infinite
 dimension (lines) and trained at d = 120 (points).

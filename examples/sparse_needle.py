@@ -2,7 +2,7 @@
 A needle in a bag of tokens
 ===========================
 
-How strong must a rare signal be to be found with 5 % error? For means it grows like √L, for
+The strength that a rare signal needs to be found with 5 % error. For means it grows like √L, for
 attention like √log L.
 """
 
@@ -14,7 +14,7 @@ from attnlimit import sparse
 lengths = 2 ** np.arange(4, 21, 4)
 models = {
     "mean pooling, or any linear rule": ("pooled", "-"),
-    "attention, infinitely sharp": ("scan", "--"),
+    "attention, infinitely sharp": ("scan", "-"),
     "best possible (Bayes)": ("bayes", ":"),
 }
 _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")

@@ -1,8 +1,8 @@
 """
-Which layers cause the error?
-=============================
+Layers that cause the error
+===========================
 
-Every head reads fewer keys. Where does the output's error come from? Two rules at about as many
+Every head reads fewer keys. The share of the output's error by layer, for two rules at about as many
 keys read.
 """
 
@@ -12,9 +12,9 @@ import attnlimit as al
 
 model = al.models.load("minilm")
 text = al.models.wikipedia()["Anarchism"].text[:700]
-ways = {"threshold": al.Threshold(32), "top": al.TopK(18)}
+ways = {"threshold 32": al.Threshold(32), "top 18": al.TopK(18)}
 errors = al.models.output_errors(model, text, ways)
 for error in errors.values():
     print(error)
-errors["threshold"].plot(errors["top"])
+errors["threshold 32"].plot(errors["top 18"])
 plt.show()

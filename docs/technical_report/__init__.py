@@ -52,19 +52,31 @@ def markdown() -> str:
     text = re.sub(r"\s\(\[[^\]]*\]\([^)]*\)\)", "", text)  # links lead to pages of the site
     text = re.sub(r"(?<!!)\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return "".join(
-        part if PLAIN.fullmatch(part) else with_indices(part) for part in PLAIN.split(text)
+        with_fences(part) if PLAIN.fullmatch(part) else with_indices(part)
+        for part in PLAIN.split(text)
     )
 
 
 def included(name: str, options: str) -> str:
     """Return the part of a page between two of its lines, or a table with its source."""
     text = (HERE / name).read_text(encoding="utf-8")
+    if "/tables/" in name:
+        text = text.replace(" ± ", "\u00a0±\u00a0")
     for option, value in re.findall(r'^:([\w-]+): "(.*)"$', options, re.M):
         before, found, after = text.partition(value)
         if not found:
             raise ValueError(f"{name} has no line {value!r}.")
         text = after if option == "start-after" else before
     return re.sub(r"^## (?:\d+\. )?", "### ", text.strip(), flags=re.M)
+
+
+def with_fences(part: str) -> str:
+    """Let the bars and large brackets of a formula stretch; code is left as it is."""
+    if not part.startswith("$"):
+        return part
+    part = re.sub(r"(?<!\\)\|([^|]*)(?<!\\)\|", r"\\left|\1\\right|", part)
+    part = re.sub(r"\\Big(?=[(\[])", r"\\left", part)
+    return re.sub(r"\\Big(?=[)\]])", r"\\right", part)
 
 
 def with_indices(text: str) -> str:

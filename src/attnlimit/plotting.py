@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from attnlimit.picture import REFERENCE, Panel, Series
 
 # Dark, middle and light first: they differ in greyscale, and for the colour blind.
-PALETTE = ("#003B6F", "#C44E00", "#00A67D", "#CC79A7", "#8C6BB1", "#56B4E9", "#000000")
+PALETTE = ("#003B6F", "#B03A00", "#18B08A", "#CC79A7", "#8C6BB1", "#56B4E9", "#000000")
 GREY = "#767676"
 DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
 PANEL_SIZE = (4.6, 3.6)

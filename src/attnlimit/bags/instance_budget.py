@@ -37,6 +37,7 @@ NAMES: dict[type[Sampler], str] = {
     WithoutReplacement: "without replacement",
 }  # fmt: skip
 """Names without a size."""
+CHANGED = "decision changed"
 ROOTED = ("feature error", "log-odds error")
 """Averaged as squares; their roots are given."""
 TIMES = 64
@@ -316,7 +317,7 @@ def predict_bag(sampler: Sampler, bag: ScoredBag) -> dict[str, float]:
         own = sampler_law(sampler, scores, bag.log_odds[:, None], PLACE)
         quantities["log-odds error"] = float(own.mse[0])
         changed = decision_changes(sampler, bag.scores, bag.log_odds, bag.whole)
-        quantities["decision changed"] = changed
+        quantities[CHANGED] = changed
     if bag.signal is not None:
         quantities["signal drawn"] = signal_drawn(sampler, bag.scores, bag.signal)
     return quantities
@@ -354,7 +355,7 @@ def measure_bag(
     quantities = {"feature error": (errors**2).sum(axis=1) / bag.scale}
     if bag.log_odds is not None:
         quantities["log-odds error"] = (outputs[:, -2] - bag.whole) ** 2
-        quantities["decision changed"] = (outputs[:, -2] >= 0) != (bag.whole >= 0)
+        quantities[CHANGED] = (outputs[:, -2] >= 0) != (bag.whole >= 0)
     if bag.signal is not None:
         quantities["signal drawn"] = outputs[:, -1] > 0  # the weight on the signal
     return quantities
@@ -440,8 +441,10 @@ class InstanceBudget(Result, Pictured):
             rows.append(row)
         return pd.DataFrame(rows)
 
-    def panel(self, quantity: str = ROOTED[0]) -> Panel:
-        """One quantity against the instances that are read."""
+    def panel(self, quantity: str = "") -> Panel:
+        """One quantity against the instances that are read: by default decisions that change."""
+        known = self.table["quantity"].unique()
+        quantity = quantity or (CHANGED if CHANGED in known else ROOTED[0])
         chosen = self.table[self.table["quantity"] == quantity]
         series: list[Series] = []
         for name, part in chosen.groupby("sampler", sort=False):

@@ -205,7 +205,7 @@ class BagPlan(Result, Pictured):
     def to_frame(self) -> pd.DataFrame:
         """One row for each pooling and size: measured on the pilot, or predicted with an interval.
 
-        `at_most` marks predictions below the pilot's resolution, which is given instead.
+        Where predictions are below the pilot's resolution, a column `at_most` marks them.
         """
         rows: list[dict[str, Any]] = []
         for name, errors, stderrs in zip(
@@ -217,7 +217,9 @@ class BagPlan(Result, Pictured):
                 low, middle, high = self.predicted(name, int(size))
                 row = {"pooling": name, "bags": size, "predicted": middle, "low": low, "high": high}
                 rows.append({**row, "at_most": bool(middle <= self.resolution)})
-        return pd.DataFrame(rows).astype({"at_most": "boolean"})
+        frame = pd.DataFrame(rows)
+        marks = frame.pop("at_most").eq(True)
+        return frame.assign(at_most=marks) if marks.any() else frame
 
     def formatted(self) -> pd.DataFrame:
         """One row for each number of bags, errors of all poolings as text."""

@@ -118,7 +118,7 @@ class OutputError(Result, Pictured):
         layers = np.arange(len(self.contributions))
         share = 100 * self.contributions.sum(axis=1) / (self.value or 1.0)
         series = [Series(layers, share, "line", self.change, self.change)]
-        title = f"{self.target.label} {self.value:.2g}, by layer"
+        title = f"{self.target.label}, by layer"
         return Panel(title, "layer", "share of the error (%)", series, "linear", "linear")
 
     def __str__(self) -> str:
