@@ -6,7 +6,6 @@ The error of four ways to keep 64 keys, for four heads of MiniLM, known before a
 """
 
 import matplotlib.pyplot as plt
-import numpy as np
 
 import attnlimit as al
 

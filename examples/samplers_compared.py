@@ -2,9 +2,9 @@
 Six samplers at as many keys
 ============================
 
-Six ways to keep about 64 of 400 keys, on one sequence with a sink: the error of each, predicted. For
-one head the best keys alone have the least error. Over the heads of a model their errors add up, and
-a threshold is better (:ref:`sphx_glr_gallery_plan_output.py`).
+Six ways to keep about 64 of 400 keys, on one sequence with a sink: the error of each, predicted.
+For one head the best keys alone have the least error. Over the heads of a model their errors add
+up, and a threshold is better (:ref:`sphx_glr_gallery_plan_output.py`).
 """
 
 import matplotlib.pyplot as plt

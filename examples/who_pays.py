@@ -2,8 +2,8 @@
 Layers that cause the error
 ===========================
 
-Every head reads fewer keys. The share of the output's error by layer, for two rules at about as many
-keys read.
+Every head reads fewer keys. The share of the output's error by layer, for two rules at about as
+many keys read.
 """
 
 import matplotlib.pyplot as plt

@@ -310,8 +310,8 @@ class BagPlan(Result, Pictured):
             )
         more = max(last.tell - self.pilot.bags, 1)
         return (
-            f"To tell {last.pooling} from {last.rival}, label about {more} more bags "
-            f"({self.pilot.bags + more} in all) and plan again."
+            f"To tell {last.pooling} from {last.rival}, label more bags, about "
+            f"{self.pilot.bags + more} in all, and plan again."
         )
 
     def remarks(self) -> list[str]:
