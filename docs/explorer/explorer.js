@@ -53,7 +53,7 @@ function drawTokens() {
   const calm = sigmas.filter((s) => s < edge / 2).length / sigmas.length;
   byId("token-says").textContent = `Over ${short(state.n)} tokens the error is ${percent(here, 1)} of the output, ` +
     `with a local slope of −${slope.toFixed(2)}. ${percent(calm)} of queries are Gaussian, ` +
-    `${percent(1 - calm - frozen)} between, ${percent(frozen)} have one key for all their weight.`;
+    `${percent(1 - calm - frozen)} between, ${percent(frozen)} frozen: a handful of keys has all the weight.`;
   const guide = LAW.n.map((n) => errors[errors.length - 1] * Math.sqrt(LAW.n[LAW.n.length - 1] / n));
   plot("law-plot", [
     { x: LAW.n, y: guide, mode: "lines", name: "slope 1/2", line: { color: css("--soft"), dash: "dot", width: 1.5 } },
