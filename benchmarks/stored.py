@@ -10,9 +10,10 @@ import torch
 
 from attnlimit import budget
 from attnlimit.models import capture, capture_sensitivities, load, open_capture, wikipedia
+from attnlimit.models.captures import StoredCaptures
 from attnlimit.models.loading import BUNDLED, load_once
+from attnlimit.models.texts import read_passages
 from attnlimit.planning.calibration import CaptureCalibration, Mapper
-from attnlimit.planning.passages import StoredCaptures, read_passages
 from attnlimit.planning.planner import make_plans
 from attnlimit.planning.target import NextToken
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
@@ -32,7 +33,7 @@ def stored_rows() -> list[Row]:
         ids = list(read_passages(loaded, ["wikipedia:Anarchism"], TOKENS, 1)[0].ids)
         capture(loaded, ids, layers=[0], folder=small)
         capture_sensitivities(loaded, ids, large, probes=4)
-        stored = StoredCaptures.at([large])
+        stored = StoredCaptures.at(large)
         few, many = (_told("budget_one", str(folder)) for folder in (small, large))
         with ProcessPoolExecutor(WORKERS) as pool:
             alone, spread = (

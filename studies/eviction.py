@@ -16,8 +16,7 @@ from attnlimit.models.eviction.rules import (
 )
 from attnlimit.models.loading import load_once
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.planning.error import output_errors
-from attnlimit.planning.evaluation import evaluate
+from attnlimit.planning.error import evaluate, output_errors
 from attnlimit.planning.probes import output_weights
 from attnlimit.reproduce.compare import SKEWNESS, groups, where
 from attnlimit.reproduce.documents import passage, weights

@@ -144,7 +144,7 @@ def _plans(run: Dense, shard: Shard, sampled: dict[int, ByHead], seed: int) -> P
 
     result = TextTerms(sums, probe(network, run.encoded, run.target, probes, seed, add))
     grid = SamplerGrid(Threshold(1.0), tuple(COARSE.tolist()), tuple(FINE.tolist()))
-    sized = interpolate(result, grid, bytes_cost=False)
+    sized = interpolate(result, grid)
     plans: Planned = {}
     for index, keys in enumerate(sampled):
         terms = rest.terms(index)

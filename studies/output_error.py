@@ -7,8 +7,7 @@ import pandas as pd
 
 from attnlimit.models.loading import load_once
 from attnlimit.picture import FigureSpec
-from attnlimit.planning.error import output_errors
-from attnlimit.planning.evaluation import evaluate
+from attnlimit.planning.error import evaluate, output_errors
 from attnlimit.reproduce.compare import comparable, groups, with_z
 from attnlimit.reproduce.documents import passage, weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard

@@ -15,8 +15,7 @@ from attnlimit.models.passes import encode, run
 from attnlimit.models.sampled import sampled_attention
 from attnlimit.planning.calibration import calibration_of
 from attnlimit.planning.changes import as_change
-from attnlimit.planning.error import OutputError, output_errors
-from attnlimit.planning.evaluation import changed_runs
+from attnlimit.planning.error import OutputError, changed_runs, output_errors
 from attnlimit.planning.plan import Plan
 from attnlimit.planning.planner import make_plans
 from attnlimit.planning.target import NextToken

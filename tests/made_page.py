@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from attnlimit.models import LoadedModel
+from attnlimit.models.texts import Passage, Passages
 from attnlimit.planning.calibration import calibration_of
 from attnlimit.planning.comparison import compare
-from attnlimit.planning.passages import Passage, Passages
 from attnlimit.planning.target import EmbeddingAngle
 from attnlimit.report.model_page import PageSource, model_page
 

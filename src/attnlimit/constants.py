@@ -24,12 +24,6 @@ Checked on 256 tokens of Alabama and Autism: at 0.004 to 0.0076 four predictions
 of what 12 runs measured, within their stated errors; at 0.05, not trusted, 0.75.
 """
 
-FUNCTION_LIMIT = 0.02
-"""Squared error over squared norm at which second order is trusted, for functions of the output.
-
-Taken from the embedding's limit; not fitted by itself.
-"""
-
 THIRD_ORDER = 0.15
 """Share of a prediction that higher orders may add at the limit of trust.
 

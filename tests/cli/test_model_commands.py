@@ -22,7 +22,7 @@ def weights():
 def planned(texts, tmp_path_factory):
     target = tmp_path_factory.mktemp("plans") / "plan.json"
     options = [*SMALL, "--parts", 2, "--cosine", 0.995, "--out", target]
-    options += ["--page", target.with_suffix(".html")]
+    options += ["--page", target.with_suffix(".html"), "--per", "layer", "--probes", 3]
     code, out, err = call("plan", "--text", texts[0], *options, "--json")
     assert code == 0, err
     return json.loads(out), target
@@ -40,6 +40,7 @@ def test_a_plan_is_printed_and_written(planned):
     assert answer["page"] == str(target.with_suffix(".html"))
     assert "MiniLM keeps its embedding within 0.5 %" in page
     assert "--cosine 0.995" in page
+    assert "--per layer --probes 3" in page  # the command has every option that was given
 
 
 def test_a_plan_without_a_target_takes_the_usual_one(texts, tmp_path, monkeypatch):
@@ -113,7 +114,6 @@ def test_a_wrong_capture_is_one_sentence(command, arguments, message, texts, tmp
         (["--scheme", "best"], "There is no sampler"),
         (["--evict", "50"], "the share of keys that stay"),
         (["--decode", "0"], "--decode"),
-        (["--two-sided"], "--two-sided is for own tensors"),
         (["--quick", "--page", "x.html"], "leave out --quick"),
         (["--workers", 0], "--workers"),
     ],
@@ -204,29 +204,3 @@ def test_plan_has_at_most_twelve_options_in_its_first_panel():
     assert advanced
     shown = set(re.findall(r"--[a-z][\w-]*", first.partition("Options")[2]))
     assert len(shown - {"--help"}) <= 12
-
-
-def test_pickled_weights_are_read_when_named_and_not_otherwise(texts, tmp_path):
-    import shutil
-
-    import torch
-    from safetensors.torch import load_file
-
-    from attnlimit.models.loading import BUNDLED
-
-    packaged = BUNDLED["minilm"].path.parent
-    folder = tmp_path / "model"
-    shutil.copytree(packaged, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
-    weights = next(folder.glob("*.safetensors"))
-    torch.save(load_file(weights), folder / "pytorch_model.bin")
-    weights.unlink()
-    small = ["--text", texts[0], "--tokens", 24, "--parts", 1, "--quick", "--json"]
-    code, _, err = call("plan", "--model", folder, *small)
-    assert code == 2
-    assert "--pickled-weights pytorch_model.bin" in err
-    code, out, err = call(
-        "plan", "--model", folder, *small, "--pickled-weights", "pytorch_model.bin"
-    )
-    assert code == 0, err
-    same = json.loads(call("plan", "--model", "minilm", *small)[1])
-    assert json.loads(out)["heads"] == same["heads"]

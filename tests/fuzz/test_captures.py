@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from attnlimit.models import open_capture
 from attnlimit.models.captured import OutputGradients, Probes
-from attnlimit.planning.passages import StoredCaptures
+from attnlimit.models.captures import StoredCaptures
 from attnlimit.planning.probes import replay
 from every_sampler import made_capture
 from fuzz.hostile import as_json, damaged, json_values, nested, one_sentence, rewritten, share
@@ -49,7 +49,7 @@ def use(folder, whole, **changed):
     with one_sentence():
         replay(open_capture(folder), lambda layer: None)
     with one_sentence():
-        StoredCaptures.at([folder]).captures()
+        StoredCaptures.at(folder).captures()
 
 
 TENSORS = "layer-0000.safetensors"

@@ -1,4 +1,4 @@
-"""A model folder can read only itself: no pickle unless named, no code, no network, no way out."""
+"""A model folder can read only itself: no pickle, no code, no network, no way out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,8 @@ import torch
 
 transformers = pytest.importorskip("transformers")
 
-from attnlimit.errors import AttnlimitError, BadInput  # noqa: E402
-from attnlimit.models import (  # noqa: E402
-    capture,
-    load,
-    model_files,
-)
-from attnlimit.models.loading import file_hash  # noqa: E402
+from attnlimit.errors import BadInput  # noqa: E402
+from attnlimit.models import capture, load  # noqa: E402
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghij")
 
@@ -67,106 +61,27 @@ def folder(tmp_path):
     return small
 
 
-@pytest.fixture
-def pickled(folder):
-    """The folder with its weights as a pickle."""
-    state = load(folder).model.state_dict()
-    torch.save(state, folder / "pytorch_model.bin")
-    (folder / "model.safetensors").unlink()
-    return folder
-
-
 def change_config(folder, **entries):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | entries))
 
 
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.pth", "model.ckpt"])
-def test_pickled_weights_are_refused_unless_named(pickled, name):
-    (pickled / "pytorch_model.bin").rename(pickled / name)
-    with pytest.raises(BadInput, match=f"pickled={name!r}"):
-        load(pickled)
-    model = load(pickled, pickled=name)
-    assert model.weights == file_hash(pickled / name)
-    assert model.notes == (f"pickled weights {name}, allowed by name, read as tensors only",)
-
-
-def test_named_pickled_weights_are_the_weights(folder):
-    kept = load(folder).model.state_dict()
-    torch.save(kept, folder / "pytorch_model.bin")
-    torch.save({"state_dict": kept, "epoch": 3}, folder / "trained.ckpt")
-    for name in ("pytorch_model.bin", "trained.ckpt"):
-        read = load(folder, pickled=name).model.state_dict()
-        assert read.keys() == kept.keys()
-        assert all(torch.equal(read[key], kept[key]) for key in kept)
-
-
-def test_a_named_index_of_pickled_weights_is_read_whole(pickled):
-    state = torch.load(pickled / "pytorch_model.bin", weights_only=True)
-    whole = load(pickled, pickled="pytorch_model.bin").model.state_dict()
-    keys = sorted(state)
-    parts = {"a.bin": keys[::2], "b.bin": keys[1::2]}
-    for name, chosen in parts.items():
-        torch.save({key: state[key] for key in chosen}, pickled / name)
-    listing = {key: name for name, chosen in parts.items() for key in chosen}
-    index = pickled / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"metadata": {}, "weight_map": listing}))
-    model = load(pickled, pickled=index.name)
-    assert all(torch.equal(value, whole[key]) for key, value in model.model.state_dict().items())
-    index.write_text(json.dumps({"metadata": {}, "weight_map": {"x": "../a.bin"}}))
-    with pytest.raises(BadInput, match=r"names the weights '\.\./a.bin'"):
-        load(pickled, pickled=index.name)
-
-
-def test_code_in_a_named_pickle_does_not_run(folder, tmp_path):
+def test_pickled_weights_are_never_read(folder, tmp_path, name):
     mark = tmp_path / "ran"
-    torch.save({"weight": Evil(mark)}, folder / "evil.bin")
-    torch.save({"weight": Evil(mark)}, folder / "old.bin", _use_new_zipfile_serialization=False)
-    for name in ("evil.bin", "old.bin"):
-        with pytest.raises(BadInput, match=r"is not loaded: it holds more than tensors"):
-            load(folder, pickled=name)
+    torch.save({"weight": Evil(mark)}, folder / name)
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(BadInput, match=f"pickled ones, which can run code .{name}.; load the"):
+        load(folder)
     assert not mark.exists()
 
 
-def test_a_pickle_that_unpacks_to_more_than_it_is_is_refused(folder):
-    with zipfile.ZipFile(folder / "bomb.bin", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", bytes(1 << 24))
-    with pytest.raises(BadInput, match="is not loaded"):
-        load(folder, pickled="bomb.bin")
-
-
-def test_an_old_torch_is_not_trusted_with_pickles(pickled, monkeypatch):
-    monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
-    with pytest.raises(AttnlimitError, match=r"needs torch 2.6"):
-        model_files.read_pickled(pickled / "pytorch_model.bin")
-
-
-def test_pickled_names_cannot_lead_out(pickled):
-    outside = pickled.parent / "outside.bin"
-    (pickled / "pytorch_model.bin").rename(outside)
-    for name in ("../outside.bin", str(outside), "./../outside.bin", "..", "", "a\0b", "C:x.bin"):
-        with pytest.raises(BadInput, match="give the name alone"):
-            load(pickled, pickled=name)
-    with pytest.raises(BadInput, match=r"has no file 'pytorch_model.bin'"):
-        load(pickled, pickled="pytorch_model.bin")
-    (pickled / "link.bin").symlink_to(outside)
-    with pytest.raises(BadInput, match="is a link that leads out of it"):
-        load(pickled, pickled="link.bin")
-
-
-def test_pickled_is_for_folders_only(minilm):
-    for name in ("minilm", "owner/name"):
-        with pytest.raises(BadInput, match="local folders only"):
-            load(name, pickled="pytorch_model.bin")
-
-
 def test_incomplete_weights_are_refused_rather_than_made_up(folder):
-    torch.save({"weight": torch.ones(2)}, folder / "other.bin")
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.ones(2)}, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(BadInput, match=r"incomplete: \d+ are missing, such as embeddings"):
-        load(folder, pickled="other.bin")
-    torch.save([torch.ones(2)], folder / "list.bin")
-    with pytest.raises(BadInput, match="does not hold a model's weights"):
-        load(folder, pickled="list.bin")
+        load(folder)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "vocab.txt"])
@@ -303,12 +218,9 @@ def test_a_slip_of_the_finger_is_not_asked_of_the_hub():
         load("minlim")
 
 
-def test_bundled_models_and_folders_never_touch_the_network(no_network, folder, pickled, minilm):
+def test_bundled_models_and_folders_never_touch_the_network(no_network, folder, minilm):
     model = load("minilm")
     capture(model, "How many tokens are enough for attention?")
-    small = load(pickled, pickled="pytorch_model.bin")
-    capture(small, "a b c d")
-    small.model.save_pretrained(folder)
     capture(load(folder), "a b c d")
     assert no_network == []
 

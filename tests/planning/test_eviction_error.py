@@ -19,7 +19,7 @@ from attnlimit.models import (  # noqa: E402
 )
 from attnlimit.models.passes import encode  # noqa: E402
 from attnlimit.planning.changes import as_change  # noqa: E402
-from attnlimit.planning.evaluation import changed_runs  # noqa: E402
+from attnlimit.planning.error import changed_runs  # noqa: E402
 from attnlimit.planning.target import NextToken  # noqa: E402
 
 

@@ -11,14 +11,10 @@ from scipy.stats import norm
 
 import attnlimit as al
 from attnlimit import Plan
-from attnlimit.planning.export import (
-    FORMATS,
-    budget_curves,
-    check_export,
-    export_plan,
-)
+from attnlimit.planning.export import FORMATS, budget_curves, export_plan
 from attnlimit.planning.export_files import HeadShares
 from attnlimit.planning.target import EmbeddingAngle, NextToken
+from read_exports import check_export
 
 SHARE = st.floats(0.05, 0.95)
 

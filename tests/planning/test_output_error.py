@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from attnlimit.models.passes import encode, run
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, expected_pass
 from attnlimit.planning.error import compare_with_run
 from attnlimit.planning.probes import probe
-from attnlimit.planning.target import NextToken, choose_target
+from attnlimit.planning.target import NextToken, Target, choose_target
 
 IDS = torch.randint(0, 99, (60,), generator=torch.Generator().manual_seed(2))
 DRAWN = {
@@ -92,21 +94,57 @@ def test_an_encoders_angle_is_predicted(encoder):
     assert "1 - cosine" in str(error)
 
 
-def test_any_function_of_the_outputs_can_be_asked(causal):
-    def last(outputs):
-        return outputs.logits[-1]
+@dataclass(frozen=True)
+class LastLogits(Target):
+    """Squared change of the last token's logits: a target of a user's own."""
 
-    result = output_error(causal, IDS, al.Threshold(30), output=last, probes=48)
+    name = "last-logits"
+    measure = "squared_change"
+    label = "squared change of the last logits"
+    detached = False
+
+    @classmethod
+    def to_distance(cls, value):
+        return value
+
+    @classmethod
+    def to_value(cls, distance):
+        return distance
+
+    def read(self, outputs):
+        return outputs.logits[-1].detach() if self.detached else outputs.logits[-1]
+
+    def probes(self, read, count, generator):
+        for _ in range(count):
+            yield torch.randn(read.shape, generator=generator) @ read
+
+    def scale(self, read):
+        return 1.0
+
+    def between(self, read, other):
+        return float((other - read).square().sum())
+
+    def limit(self, read):
+        return 0.02 * float(read.detach().square().sum())
+
+
+class Detached(LastLogits):
+    detached = True
+
+
+def test_any_output_can_be_a_target(causal):
+    target = LastLogits()
+    result = output_error(causal, IDS, al.Threshold(30), output=target, probes=48)
     encoded = encode(causal, IDS)
     with torch.no_grad():
-        dense = last(run(causal, encoded))
+        dense = target.read(run(causal, encoded))
         squares = []
         for seed in range(60):
             with sampled_attention(causal, al.Threshold(30), seed=seed):
-                squares.append(float((last(run(causal, encoded)) - dense).square().sum()))
+                squares.append(target.between(dense, target.read(run(causal, encoded))))
     error = np.std(squares) / np.sqrt(60)
     slack = 0.15 * np.mean(squares) + 4 * np.hypot(result.stderr, error)
-    assert abs(result.squared_error - np.mean(squares)) < slack
+    assert abs(result.value - np.mean(squares)) < slack
 
 
 def test_heads_add_up_to_the_model(predicted):
@@ -179,9 +217,9 @@ def test_bad_requests_are_one_sentence(causal, encoder):
     with pytest.raises(al.BadInput, match='must be "kl"'):
         output_error(causal, IDS, al.TopK(4), output="angle")
     with pytest.raises(al.BadInput, match="No gradient reaches"):
-        output_error(causal, IDS, al.TopK(4), output=lambda outputs: outputs.logits.detach())
-    with pytest.raises(al.BadInput, match="tensor of real numbers"):
-        output_error(causal, IDS, al.TopK(4), output=lambda outputs: 3)
+        output_error(causal, IDS, al.TopK(4), output=Detached())
+    with pytest.raises(al.BadInput, match="or a Target, got"):
+        output_error(causal, IDS, al.TopK(4), output=lambda outputs: outputs.logits)
     with pytest.raises(al.BadInput, match="by name"):
         output_errors(causal, IDS, {})
     with pytest.raises(al.BadInput, match="probes"):

@@ -60,7 +60,7 @@ def by_distance():
 
 @pytest.mark.parametrize(
     "how",
-    [{"per": "head"}, {"per": "head", "cost": "bytes"}, {"scheme": "top-k:4+4", "per": "layer"}],
+    [{"per": "head"}, {"scheme": "top-k:4+4", "per": "layer"}],
     ids=str,
 )
 def test_a_plan_from_files_has_the_bits_of_one_from_the_model(causal, kept, how):
@@ -145,7 +145,7 @@ def test_what_needs_the_model_is_refused_in_a_sentence(causal, kept, tmp_path):
     files, plain = open_capture(kept), capture(causal, IDS, folder=tmp_path)
     for given, texts, options, says in [
         (files, None, {"kl": 0.01, "scheme": "top-k:4"}, "needs a run of the model"),
-        (files, None, {"kl": 0.01, "scheme": "sinks-recent:1,4", "cost": "stored"}, "needs a run"),
+        (files, None, {"kl": 0.01, "scheme": "sinks-recent:1,4"}, "needs a run"),
         (files, OTHER, {"kl": 0.01}, "A capture is of its own text"),
         (files, None, {"cosine": 0.99}, "capture again with --output cosine"),
         (files, None, {"kl": 0.01, "probes": 4}, "keeps 11 probes of seed 5"),

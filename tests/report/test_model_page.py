@@ -10,9 +10,9 @@ import torch
 transformers = pytest.importorskip("transformers")
 
 from attnlimit.models import LoadedModel  # noqa: E402
+from attnlimit.models.texts import Passage, Passages  # noqa: E402
 from attnlimit.planning.calibration import calibration_of  # noqa: E402
 from attnlimit.planning.comparison import CACHE_TYPES, compare  # noqa: E402
-from attnlimit.planning.passages import Passage, Passages  # noqa: E402
 from attnlimit.planning.target import NextToken  # noqa: E402
 from attnlimit.report.page import escape  # noqa: E402
 from made_page import HOSTILE, made_comparison, made_page  # noqa: E402

@@ -27,7 +27,6 @@ def capture(
     ] = None,
     output: Annotated[str | None, options.advanced("Output of the probes: kl or cosine.")] = None,
     seed: options.Seed = 0,
-    pickled_weights: options.Pickled = None,
     device: options.Device = "auto",
     dtype: options.Dtype = None,
     json: options.AsJson = False,
@@ -44,15 +43,14 @@ def capture(
         raise BadInput(f"--output {output} needs --probes; add --probes 4.")
     if output is not None:
         checks.one_of(output, OUTPUTS, "--output")
-    from attnlimit.models.captures import Capture
+    from attnlimit.models.captures import Capture, part_folder
     from attnlimit.models.captures import capture as capture_model
     from attnlimit.models.loading import load
-    from attnlimit.models.store import local_path
-    from attnlimit.planning.passages import part_folder, read_passages
+    from attnlimit.models.texts import read_passages
     from attnlimit.planning.probes import capture_sensitivities
 
-    folder = local_path(out)
-    loaded = load(model, pickled_weights, device=device, dtype=dtype)
+    folder = out.expanduser()
+    loaded = load(model, device=device, dtype=dtype)
     passages = read_passages(loaded, text or [options.ARTICLE], tokens, parts)
     count = len(passages)
     captured: Capture | None = None

@@ -13,8 +13,8 @@ from attnlimit.cli.plan import show, text_source, usual_target, write_plan_page
 
 if TYPE_CHECKING:
     from attnlimit.models.loading import LoadedModel
+    from attnlimit.models.texts import Passages
     from attnlimit.planning.comparison import Comparison
-    from attnlimit.planning.passages import Passages
 
 PARTS = 2
 WRITTEN = 60
@@ -31,9 +31,9 @@ def demo(
     MiniLM, an encoder, stands in where SmolLM2's weights are not installed.
     """
     from attnlimit.models.loading import BUNDLED, load_once
+    from attnlimit.models.texts import Passages
     from attnlimit.planning.calibration import calibration_of
     from attnlimit.planning.comparison import compare
-    from attnlimit.planning.passages import Passages
     from attnlimit.planning.target import default_target
 
     name = "smollm2" if BUNDLED["smollm2"].path is not None else "minilm"

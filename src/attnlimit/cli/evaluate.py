@@ -13,8 +13,7 @@ from attnlimit.cli import options
 from attnlimit.errors import BadInput
 
 if TYPE_CHECKING:
-    from attnlimit.planning.error import OutputError
-    from attnlimit.planning.evaluation import Evaluation
+    from attnlimit.planning.error import Evaluation, OutputError
 
 SIZES = ("output", "common", "equal")
 
@@ -73,11 +72,11 @@ def evaluate(
         )
     checks.one_of(sizes, SIZES, "--sizes")
     from attnlimit.models.loading import load_once
+    from attnlimit.models.texts import read_passages
+    from attnlimit.planning.error import evaluate as run_change
     from attnlimit.planning.error import output_errors
-    from attnlimit.planning.evaluation import evaluate as run_change
-    from attnlimit.planning.passages import read_passages
 
-    loaded = load_once(model, None, device, dtype)
+    loaded = load_once(model, device, dtype)
     for change in changes.values():
         if isinstance(change, Plan):
             change.check_model(loaded)

@@ -36,11 +36,10 @@ def export(
     scores. layers: budgets of each layer in whole pages. hub: sparse-attention-hub's sampler.
     llama.cpp: cache types. transformers: a quantised cache. modelopt: sparse_attention_config.
     """
-    from attnlimit.planning.export import check_export, export_plan
+    from attnlimit.planning.export import export_plan
 
     made = export_plan(file, to, sinks=sinks, recent=recent, page_size=page_size)
     folder = made.write(out or file.with_name(f"{file.stem}-{to}"), force=force)
-    check_export(folder, to)
     if json:
         print_json({"folder": folder, **made.about(), "table": made.table})
         return

@@ -65,7 +65,7 @@ def generate(
     if threshold is not None:
         rule = Threshold(threshold)
     texts = [read_corpus(source).joined() for source in prompt or ["wikipedia:Anarchism"]]
-    loaded = load_once(model, None, "cpu", dtype)
+    loaded = load_once(model, "cpu", dtype)
     if loaded.tokenizer is None or not loaded.causal:
         raise BadInput(f"{model} does not write text; give a causal model, such as smollm2.")
     ids = [loaded.tokenizer(text).input_ids[-tokens:] for text in texts]

@@ -64,10 +64,6 @@ Dtype = Annotated[
 
 
 Model = Annotated[str, Option(help="Model: minilm, smollm2, a folder, a GGUF file, or a hub id.")]
-Pickled = Annotated[
-    str | None,
-    advanced("Pickled file of a model folder that may be read, such as pytorch_model.bin."),
-]
 Texts = Annotated[
     list[str] | None, Option(help=f"{TEXT[:-1]}; may be repeated.", show_default=ARTICLE)
 ]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Context, Option
+from typer import Context, Option
 
 import attnlimit
 from attnlimit import checks
@@ -18,9 +18,9 @@ from attnlimit.errors import BadInput
 if TYPE_CHECKING:
     from attnlimit.models.captures import Capture
     from attnlimit.models.loading import LoadedModel
+    from attnlimit.models.texts import Passages
     from attnlimit.planning.calibration import CalibrationSet
     from attnlimit.planning.comparison import Comparison
-    from attnlimit.planning.passages import Passages
     from attnlimit.planning.target import Target
     from attnlimit.report.model_page import PageSource
 
@@ -37,9 +37,7 @@ def plan(
     parts: Annotated[int, options.whole("Passages of each text to plan on.", **options.PANEL)] = 4,
     capture: Annotated[
         str | None,
-        options.advanced(
-            "Capture folder, or tensors q.npy k.npy v.npy, in place of model and text."
-        ),
+        options.advanced("Capture folder with gradients, in place of model and text."),
     ] = None,
     kl: Annotated[
         float | None,
@@ -70,12 +68,6 @@ def plan(
     per: Annotated[
         str, options.advanced("Unit with its own size: model, layer or head.")
     ] = "model",
-    cost: Annotated[
-        str,
-        options.advanced(
-            "Minimised cost: keys read (read), bytes moved (bytes) or keys stored (stored)."
-        ),
-    ] = "read",
     scheme: Annotated[
         str | None,
         options.advanced(
@@ -113,11 +105,6 @@ def plan(
     ] = 0,
     device: options.Device = "auto",
     dtype: options.Dtype = None,
-    pickled_weights: options.Pickled = None,
-    two_sided: Annotated[
-        bool, options.advanced("Own tensors: queries see later keys too.", "--two-sided")
-    ] = False,
-    more_files: Annotated[list[str] | None, Argument(metavar="[k.npy v.npy]", hidden=True)] = None,
 ) -> None:
     """Plan which keys a model reads so that its output stays within a target.
 
@@ -126,31 +113,26 @@ def plan(
     """
     if quick and page is not None:
         raise BadInput("A page shows what was measured: leave out --quick, or --page.")
-    if two_sided and not more_files:
-        raise BadInput("--two-sided is for own tensors: --capture q.npy k.npy v.npy.")
-    if more_files and capture is None:
-        raise BadInput(f"{more_files[0]!r} is not understood; give files after --capture.")
+    from attnlimit.models.captures import StoredCaptures
     from attnlimit.models.eviction.rules import parse_rule
     from attnlimit.models.loading import load_once
+    from attnlimit.models.texts import Passages
     from attnlimit.planning.allocation import UNITS, SamplerGrid
     from attnlimit.planning.calibration import CaptureCalibration, calibration_of
     from attnlimit.planning.comparison import compare
     from attnlimit.planning.joint import MINIMISE
-    from attnlimit.planning.passages import Passages, StoredCaptures
-    from attnlimit.planning.planner import COSTS
     from attnlimit.planning.precision import Quantize
     from attnlimit.planning.probes import kept_probes
     from attnlimit.planning.target import default_target, given_target
 
     checks.one_of(per, UNITS, "--per")
-    checks.one_of(cost, COSTS, "--cost")
     if minimise is not None:
         checks.one_of(minimise, MINIMISE, "--minimise")
     SamplerGrid.of(scheme or "threshold", 64)
     rule = None if evict is None else parse_rule(evict)
     precision = None if quantize is None else Quantize.parse(quantize)
     changes: dict[str, Any] = {"quantize": precision, "evict": rule, "minimise": minimise}
-    changes |= {"per": per, "cost": cost, "scheme": scheme, "decode": decode}
+    changes |= {"per": per, "scheme": scheme, "decode": decode}
     named = [("kl", kl), ("perplexity", perplexity), ("cosine", cosine)]
     wanted = given_target(named, _registered_target(target))
     loaded, passages = None, None
@@ -159,13 +141,12 @@ def plan(
     with pool as processes, options.progress_bar("passages", shown=not json) as progress:
         calibration: CalibrationSet
         if capture is not None:
-            paths = [capture, *(more_files or ())]
-            stored = StoredCaptures.at(paths, causal=not two_sided).captures()
+            stored = StoredCaptures.at(capture).captures()
             wanted = wanted or usual_target(kept_probes(stored[0]).output)
             calibration = CaptureCalibration(stored, wanted, processes.map if processes else map)
             source = capture_source(capture, stored[0], given)
         else:
-            loaded = load_once(model, pickled_weights, device, dtype)
+            loaded = load_once(model, device, dtype)
             passages = Passages.read(loaded, text or [options.ARTICLE], tokens=tokens, parts=parts)
             wanted = wanted or usual_target(default_target(loaded.model))
             calibration = calibration_of(loaded, passages.ids, wanted, probes=probes, seed=seed)
@@ -220,7 +201,7 @@ def text_source(loaded: LoadedModel, passages: Passages, given: str) -> PageSour
 
 def capture_source(folder: str, capture: Capture, given: str) -> PageSource:
     """Return the origin of a plan of a capture, made with the options that were given."""
-    from attnlimit.planning.passages import passage_of
+    from attnlimit.models.captures import passage_of
     from attnlimit.report.model_page import PageSource
 
     known, about = passage_of(capture, folder), capture.source

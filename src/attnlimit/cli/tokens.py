@@ -86,7 +86,7 @@ def tokens(
 
 def _origin(captured: Capture, folder: str) -> tuple[tuple[str, str], str, tuple[str, ...]]:
     """Title and model, source, and notes of a stored capture."""
-    from attnlimit.planning.passages import passage_of
+    from attnlimit.models.captures import passage_of
 
     known = captured.source
     text = passage_of(captured, folder)

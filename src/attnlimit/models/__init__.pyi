@@ -6,13 +6,12 @@ from ..decoding.generation import generate as generate
 from ..decoding.stats import DecodingStats as DecodingStats
 from ..planning.change import Change as Change
 from ..planning.cost import CostModel as CostModel
+from ..planning.error import Evaluation as Evaluation
 from ..planning.error import OutputError as OutputError
+from ..planning.error import evaluate as evaluate
 from ..planning.error import output_error as output_error
 from ..planning.error import output_errors as output_errors
-from ..planning.evaluation import Evaluation as Evaluation
-from ..planning.evaluation import evaluate as evaluate
 from ..planning.export import export_plan as export_plan
-from ..planning.passages import open_passages as open_passages
 from ..planning.planner import plan as plan
 from ..planning.probes import capture_sensitivities as capture_sensitivities
 from ..planning.probes import output_weights as output_weights
@@ -23,6 +22,7 @@ from .captures import Capture as Capture
 from .captures import capture as capture
 from .captures import from_arrays as from_arrays
 from .captures import open_capture as open_capture
+from .captures import open_passages as open_passages
 from .curves import measure_capture as measure_capture
 from .curves import predict_capture as predict_capture
 from .eviction.cache import EvictingCache as EvictingCache

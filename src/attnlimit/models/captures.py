@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
+from attnlimit.files import digest
 from attnlimit.models import curves
 from attnlimit.models.attention import Call, Mask, attend_dense, attention_as, check_calls, precise
 from attnlimit.models.captured import Captured, CapturedLayer
+from attnlimit.models.loading import file_hash
 from attnlimit.models.passes import Encoded, encode, unwrap
 from attnlimit.models.profile import horizons, influence, profile
 from attnlimit.models.store import (
@@ -29,6 +32,7 @@ from attnlimit.models.store import (
     capture_file,
     save,
 )
+from attnlimit.models.texts import Passage
 
 SHAPES = "(N, d) for a head, (H, N, d) for a layer or (L, H, N, d) for a model"
 
@@ -98,8 +102,7 @@ def open_capture(folder: str | Path) -> Capture:
     """Open a capture that `Capture.save` or `attnlimit capture` wrote; transformers is not needed.
 
     Tensors are mapped into memory and read head by head; each is held to its hash when it is read
-    first. The folder may be anywhere that fsspec reads, as "s3://bucket/folder": its files are
-    copied to this machine's cache when they are first needed.
+    first.
     """
     manifest = Manifest.read(capture_file(folder, MANIFEST))
     special = torch.zeros(len(manifest.tokens), dtype=torch.bool)
@@ -308,3 +311,77 @@ def distance_bias(position_bias: Tensor) -> Tensor:
                 "it cannot be captured; give q, k and v to from_arrays."
             )
     return by_distance.clone()
+
+
+MAX_PARTS = 1 << 16
+
+
+@dataclass(frozen=True)
+class StoredCaptures:
+    """Captures of a text's passages in a folder, which workers open themselves.
+
+    A hash of hashes tells whether they changed.
+    """
+
+    folder: str
+    sha256: str
+
+    @classmethod
+    def at(cls, folder: str | Path) -> StoredCaptures:
+        """Return what is stored in a folder, with its hash as it is now."""
+        where = Path(folder).expanduser().resolve()
+        return cls(str(where), _digest(where))
+
+    def captures(self) -> tuple[Capture, ...]:
+        """Open every passage; raise if the files have changed."""
+        if _digest(Path(self.folder)) != self.sha256:
+            raise BadInput(
+                f"The captures in {self.folder} have changed since the run began; begin a new run "
+                "with them."
+            )
+        return _opened(self)
+
+
+@lru_cache(maxsize=2)
+def _opened(stored: StoredCaptures) -> tuple[Capture, ...]:
+    captures = open_passages(stored.folder)
+    if len({len(capture) for capture in captures}) > 1:
+        raise BadInput(
+            f"The captures in {stored.folder} are of passages of different lengths; capture "
+            "passages of equal length."
+        )
+    return captures
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of a folder's manifests, which have those of all else."""
+    files = [folder / MANIFEST, *sorted(folder.glob(f"part-*/{MANIFEST}"))]
+    return digest("".join(file_hash(file) for file in files if file.is_file()).encode())
+
+
+def part_folder(folder: Path, part: int) -> Path:
+    """Folder of a passage: the first is in the capture's own folder, the others are inside it."""
+    return folder if part == 0 else folder / f"part-{part}"
+
+
+def open_passages(folder: str | Path) -> tuple[Capture, ...]:
+    """Open the capture of every passage in a folder that `attnlimit capture` wrote."""
+    first = open_capture(folder)
+    parts = first.source.get("parts", 1)
+    if type(parts) is not int or not 1 <= parts <= MAX_PARTS:
+        raise BadInput(f"The capture in {folder} states {str(parts)[:40]!r} parts.")
+    return (first, *(open_capture(part_folder(Path(folder), part)) for part in range(1, parts)))
+
+
+def passage_of(capture: Capture, folder: str | Path) -> Passage:
+    """Return the passage of text that a stored capture is of."""
+    stated = capture.source.get("passage")
+    size = len(capture)
+    if stated is None:
+        return Passage(str(folder), str(folder), "your own", 0, tuple(range(size)))
+    types = {"text": str, "source": str, "licence": str, "part": int, "ids": list}
+    if not isinstance(stated, dict) or {key: type(v) for key, v in stated.items()} != types:
+        raise BadInput(f"The capture in {folder} does not state its text; capture it again.")
+    if len(stated["ids"]) != size or not all(type(number) is int for number in stated["ids"]):
+        raise BadInput(f"The capture in {folder} has other tokens than its text; capture it again.")
+    return Passage(**stated | {"ids": tuple(stated["ids"])})

@@ -26,9 +26,7 @@ from attnlimit.models.model_files import (
     check_config,
     check_folder,
     check_index,
-    pickled_weights,
     read_json,
-    read_pickled,
 )
 
 SEVERAL = "several"
@@ -117,7 +115,6 @@ def read_model(
     where: Placement,
     *,
     local: bool = True,
-    pickled: list[Path] | None = None,
 ) -> tuple[Any, Any | None, tuple[str, ...]]:
     """Return the model, its tokenizer, and notes on its precision and why there is none."""
     transformers = transformers_library()
@@ -129,16 +126,7 @@ def read_model(
         shared = {"config": config, "output_loading_info": True, "dtype": where.dtype or "auto"}
         if where.device == SEVERAL:
             shared["device_map"] = "auto"
-        if pickled is None:
-            model, info = kind.from_pretrained(source, use_safetensors=True, **shared, **options)
-        else:
-            parts = [read_pickled(path) for path in pickled]
-            state = {key: value for part in parts for key, value in part.items()}
-            with torch.device("meta"):  # for its class alone: no weights are made up
-                kind = type(kind.from_config(config, trust_remote_code=False))
-            model, info = kind.from_pretrained(None, state_dict=state, **shared)
-    except AttnlimitError:
-        raise
+        model, info = kind.from_pretrained(source, use_safetensors=True, **shared, **options)
     except Exception as error:  # a foreign file can trip the library anywhere
         raise BadInput(
             f"The model {name} cannot be loaded: {reason_of(error)}; give another."
@@ -307,7 +295,6 @@ def tokenize(tokenizer: Any | None, text: str) -> tuple[list[int], list[bool]]:
 
 def load(
     name: str | os.PathLike[str],
-    pickled: str | None = None,
     *,
     device: str = "auto",
     dtype: str | torch.dtype | None = None,
@@ -322,9 +309,6 @@ def load(
         are read from safetensors or GGUF only, and code that comes with a model is never run. The
         network is used for a hub id and for nothing else; what looks like a path is never taken
         for one.
-    pickled : str, optional
-        The one file of pickled weights in a local folder that may be read all the same, such as
-        "pytorch_model.bin" (or the index of several). Only tensors are taken from it.
     device : {"auto", "cpu", "cuda", "mps", "several"}
         Where the model runs; laws run in this machine's memory, in float64. "auto" is the first
         available of cuda, mps and cpu, "cuda:1" names one of several GPUs. "several" spreads a
@@ -351,16 +335,11 @@ def load(
             f"There is no model at {text[:200]!r}: {reason}; give a name, a folder or a hub id."
         ) from None
     if is_folder:
-        return _load_folder(path, pickled, where)
+        return _load_folder(path, where)
     if not is_bundled and exists and path.suffix.lower() != ".gguf":
         raise BadInput(f"{text} is a file; give the folder that save_pretrained wrote.")
     if not is_bundled and not exists:
         _check_hub_id(text, is_path=not isinstance(name, str) or path.is_absolute())
-    if pickled is not None:
-        raise BadInput(
-            f"Pickled weights are read from local folders only; {text!r} is not one; give the path "
-            "of a folder."
-        )
     if is_bundled:
         return _load_file(BUNDLED[text].path, where, BUNDLED[text])
     return _load_file(path, where) if exists else _load_hub(text, where)
@@ -380,11 +359,9 @@ def _check_hub_id(text: str, is_path: bool) -> None:
 
 
 @lru_cache(maxsize=2)
-def load_once(
-    name: str, pickled: str | None = None, device: str = "auto", dtype: str | None = None
-) -> LoadedModel:
+def load_once(name: str, device: str = "auto", dtype: str | None = None) -> LoadedModel:
     """Load a model once in a process."""
-    return load(name, pickled, device=device, dtype=dtype)
+    return load(name, device=device, dtype=dtype)
 
 
 def cache_folder() -> Path:
@@ -492,27 +469,21 @@ def _dequantised(path: Path, sha256: str) -> Path:
     return folder
 
 
-def _load_folder(folder: Path, pickled: str | None, where: Placement) -> LoadedModel:
+def _load_folder(folder: Path, where: Placement) -> LoadedModel:
     transformers_library()
     check_folder(folder)
-    weights, notes = sorted(folder.glob("*.safetensors")), []
-    if pickled is not None:
-        weights = pickled_weights(folder, pickled)
-        notes = [f"pickled weights {pickled}, allowed by name, read as tensors only"]
+    weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         pickles = sorted(f.name for f in folder.iterdir() if f.suffix in PICKLED_SUFFIXES)
-        instead = (
-            f"only pickled ones ({', '.join(pickles)}), which are refused unless one is named: "
-            f"pickled={pickles[0]!r} in Python, --pickled-weights {pickles[0]} on the command line"
-            if pickles
-            else "save the model with save_pretrained"
+        only = f" but pickled ones, which can run code ({', '.join(pickles)})" if pickles else ""
+        raise BadInput(
+            f"{folder} has no .safetensors weights{only}; load the model in transformers where it "
+            "can be trusted and save it with save_pretrained."
         )
-        raise BadInput(f"{folder} has no .safetensors weights; {instead}.")
-    named = weights if pickled else None
-    model, tokenizer, problem = read_model(folder, str(folder), where, pickled=named)
+    model, tokenizer, notes = read_model(folder, str(folder), where)
     hashes = "".join(file_hash(file) for file in weights)
     known, source = hashes if len(weights) == 1 else digest(hashes.encode()), f"folder {folder}"
-    return LoadedModel(folder.name, model, tokenizer, known, source, notes=(*notes, *problem))
+    return LoadedModel(folder.name, model, tokenizer, known, source, notes=notes)
 
 
 def _load_hub(name: str, where: Placement) -> LoadedModel:
@@ -534,7 +505,7 @@ def _load_hub(name: str, where: Placement) -> LoadedModel:
     # Refuse a model whose configuration or index would have a pickle read.
     check_config(read_json(Path(config)), name)
     if index is not None:
-        check_index(Path(index), (".safetensors",))
+        check_index(Path(index))
     model, tokenizer, problem = read_model(name, name, where, local=not online)
     weights = hashlib.sha256()
     for key, value in sorted(model.state_dict().items()):

@@ -1,22 +1,16 @@
-"""Files of a model folder that may be read: safetensors, or pickled ones only when named."""
+"""Files of a model folder that may be read: safetensors, and never a pickle."""
 
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
-from attnlimit.errors import AttnlimitError, BadInput
+from attnlimit.errors import BadInput
 from attnlimit.files import read_bytes
 
 PICKLED_SUFFIXES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 INDEX = "model.safetensors.index.json"
-SAFE_TORCH = (2, 6)
-"""First version whose weights_only reader runs no code (CVE-2025-32434)."""
 MOST_INDEX_BYTES = 1 << 26
 
 
@@ -39,7 +33,7 @@ def check_folder(folder: Path) -> None:
         )
     check_config(read_json(folder / "config.json"), str(folder))
     if (folder / INDEX).is_file():
-        for name in check_index(folder / INDEX, (".safetensors",)):
+        for name in check_index(folder / INDEX):
             file_inside(folder, name)
 
 
@@ -53,16 +47,15 @@ def check_config(config: dict[str, Any], name: str) -> None:
         )
 
 
-def check_index(index: Path, suffixes: tuple[str, ...]) -> list[str]:
+def check_index(index: Path) -> list[str]:
     """Return the files that an index of sharded weights names, which must be plain names."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise BadInput(f"{index} is damaged: it has no weight_map.")
     for name in weight_map.values():
-        if not _is_plain(name) or not name.endswith(suffixes):
+        if not _is_plain(name) or not name.endswith(".safetensors"):
             raise BadInput(
-                f"{index} names the weights {name!r}; only {' or '.join(suffixes)} files "
-                "beside it are read."
+                f"{index} names the weights {name!r}; only .safetensors files beside it are read."
             )
     return sorted(set(weight_map.values()))
 
@@ -76,43 +69,6 @@ def file_inside(folder: Path, name: str) -> Path:
         raise BadInput(f"{folder} has no file {name!r}.")
     _check_link(folder, path)
     return path
-
-
-def pickled_weights(folder: Path, name: str) -> list[Path]:
-    """Return the pickled weights that the user named: one file, or all that an index names."""
-    path = file_inside(folder, name)
-    if not name.endswith(".index.json"):
-        return [path]
-    return [file_inside(folder, part) for part in check_index(path, PICKLED_SUFFIXES)]
-
-
-def read_pickled(path: Path) -> dict[str, Tensor]:
-    """Read pickled weights as tensors and nothing else: no class or function in them is used."""
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < SAFE_TORCH:
-        raise AttnlimitError(
-            f"Reading pickled weights safely needs torch 2.6 or newer, here is {torch.__version__}."
-        )
-    refused = BadInput(
-        f"{path} is not loaded: it holds more than tensors, such as code that would run, or is "
-        "damaged; save the model with save_pretrained where it can be trusted."
-    )
-    try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                unpacked = sum(entry.file_size for entry in archive.infolist())
-            if unpacked > path.stat().st_size:  # torch.save never compresses: this is a bomb
-                raise refused
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # whatever the reader stumbled over, the file is not weights alone
-        raise refused from None
-    if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
-        state = state["state_dict"]
-    if not isinstance(state, dict) or not all(
-        isinstance(key, str) and isinstance(value, Tensor) for key, value in state.items()
-    ):
-        raise BadInput(f"{path} does not hold a model's weights, named tensors; give another file.")
-    return state
 
 
 def read_json(path: Path) -> dict[str, Any]:

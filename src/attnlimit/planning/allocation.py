@@ -7,6 +7,7 @@ one slope, which is bisected.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from attnlimit.checks import Array
 from attnlimit.constants import NINE_OF_TEN, PRIOR_TEXTS, TEXT_SPREAD
 from attnlimit.planning.calibration import TextTerms
-from attnlimit.planning.search import smallest_n
 from attnlimit.samplers import Sampler, Threshold, TwoLevel
 from attnlimit.samplers.base import check_sampler
 from attnlimit.samplers.spec import parse_sampler
@@ -81,7 +81,6 @@ class SizeErrors:
     bias: Array  # (S, L, H, K)
     keys: Array  # (S, L, H) read by a query, on average
     scale: float
-    cost: Array  # (S, L, H) of what is minimised
     bias_factor: float = 1.0  # squared bias of one pass over that of the probes
     added: Array | float = 0.0  # error of another change along the probes, such as an eviction
 
@@ -121,7 +120,7 @@ class SizeErrors:
         return replace(self, bias_factor=exact / probed if probed > 0 else self.bias_factor)
 
 
-def interpolate(text: TextTerms, grid: SamplerGrid, *, bytes_cost: bool) -> SizeErrors:
+def interpolate(text: TextTerms, grid: SamplerGrid) -> SizeErrors:
     """Errors at the fine sizes from those at the coarse ones, and dense attention after them."""
     sums, sizes = text.sums, np.array(grid.coarse)
     place = np.interp(np.log(grid.fine), np.log(sizes), np.arange(len(sizes)))
@@ -135,22 +134,13 @@ def interpolate(text: TextTerms, grid: SamplerGrid, *, bytes_cost: bool) -> Size
     # Variances fall like powers of the size.
     tiny = 1e-300
     variance = np.exp(linear(np.log(sums.variance + tiny), part[..., None]))
-    shape = sums.keys.shape[1:]
-
-    def with_dense(values: Array, whole: float) -> Array:
-        """Numbers of a query at each size, and at last those of dense attention."""
-        dense = np.full((1, *shape), whole / sums.keys[0].size)
-        return np.concatenate([linear(values, part), dense]) / sums.queries
-
-    keys = with_dense(sums.keys, sums.visible)
-    cost = with_dense(sums.moved, sums.dense_bytes) if bytes_cost else keys
+    dense = np.full((1, *sums.keys.shape[1:]), sums.visible / sums.keys[0].size)
     zeros = np.zeros((1, *variance.shape[1:]))
     return SizeErrors(
         np.concatenate([np.where(variance <= 10 * tiny, 0.0, variance), zeros]),
         np.concatenate([linear(sums.bias, part[..., None]), zeros]),
-        keys,
+        np.concatenate([linear(sums.keys, part), dense]) / sums.queries,
         text.run.scale,
-        cost,
     )
 
 
@@ -177,17 +167,17 @@ def allocate(
 ) -> Choice:
     """Cheapest allowed sizes, one for every `together` heads of a layer."""
     error = _units(np.mean([text.shares() for text in texts], axis=0), together)  # (S, U)
-    cost = _units(np.mean([text.cost for text in texts], axis=0), together)
+    keys = _units(np.mean([text.keys for text in texts], axis=0), together)
     shape = texts[0].keys.shape[1:]
 
     def chosen(log_multiplier: float) -> Choice:
-        index = np.argmin(cost + np.exp(log_multiplier) * error, axis=0)
+        index = np.argmin(keys + np.exp(log_multiplier) * error, axis=0)
         return np.repeat(index, together).reshape(shape)
 
     low, high = -10.0, 60.0
     best = chosen(high)
     if not allowed(best):
-        return np.full(shape, len(cost) - 1)
+        return np.full(shape, len(keys) - 1)
     for _ in range(steps):
         middle = (low + high) / 2
         choice = chosen(middle)
@@ -200,12 +190,9 @@ def allocate(
 
 def cheapest_common(texts: Sequence[SizeErrors], allowed: Callable[[Choice], bool]) -> Choice:
     """Return the smallest size for all heads alike that is allowed; dense attention always is."""
-    sizes, layers, heads = texts[0].keys.shape
-
-    def excess(index: int) -> float:
-        return 0.0 if index == sizes - 1 or allowed(np.full((layers, heads), index)) else 1.0
-
-    return np.full((layers, heads), int(smallest_n(excess, -1, sizes - 1, 0.0)))
+    sizes, *shape = texts[0].keys.shape
+    place = bisect_left(range(sizes - 1), True, key=lambda index: allowed(np.full(shape, index)))
+    return np.full(shape, place)
 
 
 def _units(values: Array, together: int) -> Array:

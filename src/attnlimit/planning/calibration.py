@@ -24,7 +24,7 @@ from attnlimit.models.passes import encode, run, unwrap
 from attnlimit.models.sampled import SamplerTable
 from attnlimit.planning.change import Accumulator, ErrorTerms
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, expected_pass
-from attnlimit.planning.evaluation import run_distance
+from attnlimit.planning.error import run_distance
 from attnlimit.planning.evicted import EvictedCache, EvictionTerms
 from attnlimit.planning.precision import PrecisionTerms, Quantize
 from attnlimit.planning.probes import ProbedLayer, ProbeRun, kept_probes, probe, replay
@@ -41,6 +41,16 @@ MUST_RUN = (
 )
 Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 """The builtin map, or the map of a concurrent.futures executor."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Samplers, precisions and eviction rules whose error terms are tabulated together."""
+
+    tables: Sequence[SamplerTable]
+    decode: int | None = None  # only queries of so many last tokens are changed
+    precisions: Sequence[Sequence[Quantize | None]] = ()
+    rules: Sequence[EvictionRule] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,29 +113,38 @@ class CalibrationSet(ABC):
         return self.architecture["layers"], self.architecture["heads"]
 
     @abstractmethod
-    def terms(
-        self,
-        text: int,
-        tables: Sequence[SamplerTable],
-        *,
-        count_bytes: bool,
-        decode: int | None,
-        precisions: Sequence[Sequence[Quantize | None]] = (),
-        rules: Sequence[EvictionRule] = (),
-    ) -> TextTerms:
-        """Error terms along the probes of one text, of samplers, precisions and evictions."""
+    def terms(self, text: int, candidates: Candidates) -> TextTerms:
+        """Error terms along the probes of one text."""
 
-    @abstractmethod
+    def every_text(
+        self,
+        candidates: Candidates,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        with_output: bool = False,
+    ) -> list[TextTerms]:
+        """Error terms of every text; the dense model's output is kept only if it is needed."""
+        texts = []
+        for text in range(len(self.tokens)):
+            terms = self.terms(text, candidates)
+            if not with_output:
+                terms = replace(terms, run=replace(terms.run, read=terms.run.read[:0]))
+            texts.append(terms)
+            if progress is not None:
+                progress(text + 1, len(self.tokens))
+        return texts
+
     def check_runs(self) -> None:
         """Raise unless there is a model that can run."""
+        raise BadInput(MUST_RUN)
 
-    @abstractmethod
     def bias(self, text: int, terms: TextTerms, table: SamplerTable) -> float:
         """Distance of the output when heads err by their mean error."""
+        raise BadInput(MUST_RUN)
 
-    @abstractmethod
     def measured(self, plan: Any) -> tuple[float, float] | None:
         """Distance and standard error of a run with a plan on the first text, if it can run."""
+        return None
 
     @abstractmethod
     def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
@@ -153,12 +172,12 @@ class CalibrationSet(ABC):
         for text, tokens in enumerate(self.tokens):
             start = 0 if decode is None else max(0, tokens - decode)
             sums = SamplingTerms(
-                [table], DIRECTIONS, count_bytes=True, start=start, most_queries=MOST_QUERIES
+                [table], DIRECTIONS, count_shared=True, start=start, most_queries=MOST_QUERIES
             )
             self.each_layer(text, look)
             queries = sums.queries * len(self.tokens)
             squares += sums.variance[0].mean(-1) / queries
-            shared += np.stack([sums.shared[0][layer] for layer in range(len(shared))]) / queries
+            shared += np.stack([sums.shared[layer] for layer in range(len(shared))]) / queries
         return squares, shared
 
 
@@ -194,40 +213,26 @@ class ModelCalibration(CalibrationSet):
         self.tokens = tuple(len(text.positions) for text in self.encoded)
         self.probes, self.seed = probes, seed
 
-    def terms(
-        self,
-        text: int,
-        tables: Sequence[SamplerTable],
-        *,
-        count_bytes: bool,
-        decode: int | None,
-        precisions: Sequence[Sequence[Quantize | None]] = (),
-        rules: Sequence[EvictionRule] = (),
-    ) -> TextTerms:
-        size = self.tokens[text]
+    def terms(self, text: int, candidates: Candidates) -> TextTerms:
+        size, decode = self.tokens[text], candidates.decode
         start = 0 if decode is None else max(0, size - decode)
         others: dict[str, Accumulator] = {}
-        if precisions:
-            others["precision"] = PrecisionTerms(precisions, start)
-        if rules:
+        if candidates.precisions:
+            others["precision"] = PrecisionTerms(candidates.precisions, start)
+        if candidates.rules:
             prompt = size // 2 if decode is None else start
-            EvictedCache(rules[0], prompt).bound_to(self.network, size)
-            others["eviction"] = EvictionTerms(self.network, rules, prompt)
-        looks = any(s is not None and s.needs_keys for t in tables for s in t[0])
-        sums = SamplingTerms(
-            tables,
-            self.probes,
-            count_bytes=count_bytes,
-            start=start,
-            most_queries=MOST_QUERIES if looks and decode is not None else None,
-        )
+            EvictedCache(candidates.rules[0], prompt).bound_to(self.network, size)
+            others["eviction"] = EvictionTerms(self.network, candidates.rules, prompt)
+        tables = candidates.tables
+        needs_keys = any(s is not None and s.needs_keys for t in tables for s in t[0])
+        few = MOST_QUERIES if needs_keys and decode is not None else None
+        sums = SamplingTerms(tables, self.probes, start=start, most_queries=few)
         target = self.target.from_position(start)
         how = target, self.probes, self.seed + text  # every text has its own seed
-        every: list[Accumulator] = [sums, *others.values()]
 
         def reduce(layer: ProbedLayer) -> None:
-            for one in every:
-                one.add(layer)
+            for accumulator in (sums, *others.values()):
+                accumulator.add(layer)
 
         passed = probe(self.network, self.encoded[text], *how, reduce, start)
         return TextTerms(sums, passed, tokens=size, **others)  # type: ignore[arg-type]
@@ -276,7 +281,7 @@ class CaptureCalibration(CalibrationSet):
         self.captures, self.mapper = captures, mapper
         kept = [kept_probes(capture) for capture in captures]
         first, measure = captures[0], target.measure
-        if any((one.output, one.count) != (kept[0].output, kept[0].count) for one in kept):
+        if any((each.output, each.count) != (kept[0].output, kept[0].count) for each in kept):
             raise BadInput("The captures keep probes of different kinds or numbers; capture again.")
         output = kept[0].output
         if {"kl": "kl", "cosine": "cosine_loss"}.get(output, output) != measure:
@@ -284,7 +289,7 @@ class CaptureCalibration(CalibrationSet):
                 f"The capture keeps gradients of {output}, and the target is {target.name}: "
                 f"capture again with --output {target.name}, or plan with the model."
             )
-        if any((one.depth, one.heads) != (first.depth, first.heads) for one in captures):
+        if any((c.depth, c.heads) != (first.depth, first.heads) for c in captures):
             raise BadInput("The captures are of models of different shapes; give those of one.")
         layer = next(iter(first.layers.values()))
         self.target = target
@@ -300,26 +305,15 @@ class CaptureCalibration(CalibrationSet):
         self.tokens = tuple(len(capture) for capture in captures)
         self.probes, self.seed = kept[0].count, kept[0].seed
 
-    def terms(
-        self,
-        text: int,
-        tables: Sequence[SamplerTable],
-        *,
-        count_bytes: bool,
-        decode: int | None,
-        precisions: Sequence[Sequence[Quantize | None]] = (),
-        rules: Sequence[EvictionRule] = (),
-    ) -> TextTerms:
-        if rules:
-            self.check_rule(rules[0])
-        if decode is not None:
+    def terms(self, text: int, candidates: Candidates) -> TextTerms:
+        if candidates.rules:
+            self.check_rule(candidates.rules[0])
+        if candidates.decode is not None:
             raise BadInput(
                 "A capture's gradients are of all positions; plan decode= with the model."
             )
         capture = self.captures[text]
-        tasks = [
-            (capture, layer, tables, self.probes, count_bytes) for layer in sorted(capture.layers)
-        ]
+        tasks = [(capture, layer, candidates.tables) for layer in sorted(capture.layers)]
         parts = list(self.mapper(_layer_terms, tasks))
         total = parts[0]
         for part in parts[1:]:
@@ -328,30 +322,21 @@ class CaptureCalibration(CalibrationSet):
                     "The layers of the capture are of different passes; capture it again."
                 )
             total.sums.merge(part.sums)
-        if not precisions:
+        if not candidates.precisions:
             return total
-        rounded = PrecisionTerms(precisions)
+        rounded = PrecisionTerms(candidates.precisions)
         replay(capture, rounded.add)
         return replace(total, precision=rounded)
-
-    def check_runs(self) -> None:
-        raise BadInput(MUST_RUN)
-
-    def bias(self, text: int, terms: TextTerms, table: SamplerTable) -> float:
-        raise BadInput(MUST_RUN)
-
-    def measured(self, plan: Any) -> tuple[float, float] | None:
-        return None
 
     def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
         for number, layer in sorted(self.captures[text].layers.items()):
             look(call_of(number, layer))
 
 
-def _layer_terms(task: tuple[Captured, int, Sequence[SamplerTable], int, bool]) -> TextTerms:
+def _layer_terms(task: tuple[Captured, int, Sequence[SamplerTable]]) -> TextTerms:
     """Error terms of one layer of a capture; the others are zero."""
-    capture, layer, tables, probes, count_bytes = task
-    sums = SamplingTerms(tables, probes, count_bytes=count_bytes)
+    capture, layer, tables = task
+    sums = SamplingTerms(tables, kept_probes(capture).count)
     return TextTerms(sums, replay(capture, sums.add, [layer]))
 
 
@@ -369,7 +354,7 @@ def calibration_of(
     count = None if probes is None else checks.count(probes, "probes", smallest=2)
     root = None if seed is None else checks.count(seed, "seed", smallest=0)
     several = isinstance(model, (list, tuple)) and len(model) > 0
-    if not all(isinstance(one, Captured) for one in (model if several else [model])):
+    if not all(isinstance(given, Captured) for given in (model if several else [model])):
         if texts is None:
             raise BadInput("There are no texts to plan on; give at least one, after the model.")
         return ModelCalibration(model, texts, target, count or PROBES, root or 0, truncate)

@@ -29,11 +29,9 @@ from attnlimit.models.sampled import (
     SamplerPlan,
     Samplers,
     SamplerTable,
-    Widths,
     describe,
     grouped_by_sampler,
     kept_by_group,
-    moved_bytes,
     sampled_attention,
     sampler_table,
 )
@@ -120,7 +118,7 @@ class SampledKeys(Change):
     def accumulator(
         self, network: Any, tokens: int, probes: int, others: Sequence[SampledKeys] = ()
     ) -> SamplingTerms:
-        return SamplingTerms([one.table for one in (self, *others)], probes, start=self.start)
+        return SamplingTerms([change.table for change in (self, *others)], probes, start=self.start)
 
     def active(self, model: Any, seed: int) -> AbstractContextManager[AttentionStats]:
         return sampled_attention(model, self.samplers, seed=seed, start=self.start)
@@ -179,7 +177,7 @@ class SamplingTerms(Accumulator):
         tables: Sequence[SamplerTable],
         probes: int,
         *,
-        count_bytes: bool = False,
+        count_shared: bool = False,
         start: int = 0,
         most_queries: int | None = None,
     ) -> None:
@@ -187,17 +185,20 @@ class SamplingTerms(Accumulator):
         self.tables, self.start, self.most_queries = tables, start, most_queries
         self.factor = 1.0  # queries for each that is looked at
         self.variance, self.bias, self.rough = (np.zeros((*shape, probes)) for _ in range(3))
-        self.keys, self.moved = np.zeros(shape), np.zeros(shape)
-        self.visible, self.dense_bytes = 0.0, 0.0
-        self.count_bytes = count_bytes
-        self.shared: dict[int, dict[int, Any]] = {}  # keys of a group that some head reads
+        self.keys, self.visible = np.zeros(shape), 0.0
+        self.count_shared = count_shared
+        self.shared: dict[int, Array] = {}  # (G,) keys of a group that a head of table 0 reads
         self.bound = IndependentBound()
         self.queries = 0
 
     def add(self, layer: ProbedLayer) -> None:
         number, heads = layer.call.layer, layer.call.query.shape[1]
         assigned = grouped_by_sampler(
-            ((s, h), table[number][h]) for s, table in enumerate(self.tables) for h in range(heads)
+            [
+                ((s, h), table[number][h])
+                for s, table in enumerate(self.tables)
+                for h in range(heads)
+            ]
         )
         quick: list[tuple[float, list[tuple[int, int]]]] = []
         others: list[tuple[Sampler, list[tuple[int, int]]]] = []
@@ -222,28 +223,31 @@ class SamplingTerms(Accumulator):
 
     def merge(self, other: SamplingTerms) -> None:
         """Add the sums of other layers of the same text."""
-        for name in ("variance", "bias", "rough", "keys", "moved"):
+        for name in ("variance", "bias", "rough", "keys"):
             getattr(self, name)[...] += getattr(other, name)
         self.visible += other.visible
-        self.dense_bytes += other.dense_bytes
         self.bound.sums += other.bound.sums
 
     def part(self, first: int, last: int) -> SamplingTerms:
         """Return the sums of tables `first` to `last`."""
         own = copy(self)
         own.tables = self.tables[first:last]
-        for name in ("variance", "bias", "rough", "keys", "moved"):
+        for name in ("variance", "bias", "rough", "keys"):
             setattr(own, name, getattr(self, name)[first:last])
         return own
 
+    @property
+    def mean_visible(self) -> float:
+        """Keys that a query of a head sees."""
+        return self.visible / self.keys[0].size / max(1, self.queries)
+
     def terms(self, index: int = 0) -> ErrorTerms:
         """Terms of one table."""
-        count = max(1, self.queries)
         return ErrorTerms(
             variance=self.variance[index],
             bias=self.bias[index],
-            keys=self.keys[index] / count,
-            visible=self.visible / self.keys[index].size / count,
+            keys=self.keys[index] / max(1, self.queries),
+            visible=self.mean_visible,
             rough=self.rough[index],
             bound=self.bound.variance(float(self.keys[index].sum())),
         )
@@ -295,33 +299,18 @@ class SamplingTerms(Accumulator):
     def _count(self, call: Call, block: QueryBlock) -> None:
         visible = block.scores > -torch.inf
         seen = self.factor * visible.sum((1, 2)).double().numpy()
-        groups, widths = call.key.shape[1], Widths.of(call)
         self.visible += float(seen.sum())
-        self.dense_bytes += float(seen[0]) * groups * widths.both
         for s, table in enumerate(self.tables):
-            row = table[call.layer]
-            for h, sampler in enumerate(row):
-                self.keys[s, call.layer, h] += seen[h] * (sampler is None)
-            if not self.count_bytes:
-                continue
+            dense = [sampler is None for sampler in table[call.layer]]
+            self.keys[s, call.layer] += seen * dense
+        if self.count_shared:
             inclusion = visible.to(block.scores.dtype)
-            looked = torch.zeros_like(inclusion)
-            for sampler, members in grouped_by_sampler(enumerate(row)):
+            for sampler, members in grouped_by_sampler(enumerate(self.tables[0][call.layer])):
                 bound = sampler.bind(block.products.of(members))
-                inclusion[members] = bound.inclusion_probabilities(
-                    block.scores[members], block.queries
-                )
-                some = bound.candidates(block.scores[members], block.queries)
-                if some is not None:
-                    looked[members] = some
-            kept, candidates = (
-                self.factor * kept_by_group(each, groups).numpy() for each in (inclusion, looked)
-            )
-            self.shared.setdefault(s, {})[call.layer] = (
-                self.shared.get(s, {}).get(call.layer, 0.0) + kept
-            )
-            moved = moved_bytes(row, kept, float(seen[0]), widths, candidates)
-            self.moved[s, call.layer] += np.repeat(moved, len(row) // groups) * groups / len(row)
+                chances = bound.inclusion_probabilities(block.scores[members], block.queries)
+                inclusion[members] = chances
+            kept = self.factor * kept_by_group(inclusion, call.key.shape[1]).numpy()
+            self.shared[call.layer] = self.shared.get(call.layer, 0.0) + kept
 
 
 def _use_exact_law(

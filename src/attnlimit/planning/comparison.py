@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.models.loading import LoadedModel
-from attnlimit.planning.calibration import CalibrationSet, calibration_of
-from attnlimit.planning.error import OutputError, output_errors
-from attnlimit.planning.evaluation import Evaluation, evaluate
-from attnlimit.planning.passages import Passages
+from attnlimit.models.texts import Passages
+from attnlimit.planning.calibration import CalibrationSet
+from attnlimit.planning.error import Evaluation, OutputError, evaluate, output_errors
 from attnlimit.planning.plan import Plan
 from attnlimit.planning.planner import make_plans
 from attnlimit.planning.precision import Quantize
@@ -205,7 +204,7 @@ def compare(
     """
     distances = target.around() if curves else [target.distance]
     others = [type(target)(distance=d) for d in distances]  # type: ignore[call-arg]
-    ordered = [target, *(one for one in others if one.distance != target.distance)]
+    ordered = [target, *(other for other in others if other.distance != target.distance)]
     plans = make_plans(calibration, ordered, progress=progress, **options)
     sorted_plans = tuple(sorted(plans, key=lambda plan: float(plan.target.distance)))
     if loaded is None or passages is None:
@@ -218,7 +217,7 @@ def compare(
         rows = list(_curves(loaded, ids, target, calibration.probes, repeats, seed, progress))
         if loaded.causal:
             formats = {name: Quantize.parse(name) for name in CACHE_TYPES}
-            fits = {n: one for n, one in formats.items() if _divides(one, calibration)}
+            fits = {n: form for n, form in formats.items() if _divides(form, calibration)}
             how: dict[str, Any] = {"probes": calibration.probes, "seed": seed, "check": False}
             types = output_errors(loaded, ids, fits, output=target, **how) if fits else {}
     frame = pd.DataFrame(rows, columns=COLUMNS)
@@ -229,13 +228,6 @@ def _divides(precision: Quantize, calibration: CalibrationSet) -> bool:
     """Whether groups of a precision divide the model's heads."""
     width = calibration.architecture["head_dim"]
     return all(form is None or not width % (form.group or 1) for form in precision.formats)
-
-
-def calibrate(
-    loaded: LoadedModel, passages: Passages, target: Target, *, probes: int, seed: int
-) -> CalibrationSet:
-    """Calibration set of a model on passages."""
-    return calibration_of(loaded, passages.ids, target, probes=probes, seed=seed)
 
 
 def _curves(
@@ -274,7 +266,7 @@ def _curves(
         for sampler in _sized(scheme, sizes, len(ids), loaded.causal)
     ]
     for done, (scheme, sampler) in enumerate(runs, start=1):
-        run = evaluate(loaded, ids, sampler, repeats=repeats, seed=seed)
+        run = evaluate(loaded, ids, sampler, repeats=repeats, seed=seed, target=target)
         value, stderr = run.distance(target.measure)
         yield {
             "law": "measured",

@@ -13,7 +13,7 @@ import numpy as np
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.samplers import Sampler, Threshold, TwoLevel
+from attnlimit.samplers import Sampler
 
 PAGE_KEYS = 0.17
 """Cost of a key that only the summary of its page is read of, in keys that are scored."""
@@ -91,7 +91,7 @@ class CacheUse:
     """
 
     shape: Shape
-    held: Array  # (L,) keys that a head of a layer holds
+    stored: Array  # (L,) keys that a head of a layer holds
     keys: Array  # (L,) read by a query of each head, summed over heads
     rows: Array  # (..., L) bytes of a key and its value
     sampler: Sampler | None  # of every head; None reads all keys
@@ -111,11 +111,11 @@ class CacheUse:
         """Bytes that are read of keys, values and index; query heads are counted one by one."""
         groups = self.shape.key_heads
         if self.sampler is None:
-            return np.asarray((groups * self.held * self.rows).sum(-1))
-        read = groups * self.held * self.selection + self.keys * self.rows
+            return np.asarray((groups * self.stored * self.rows).sum(-1))
+        read = groups * self.stored * self.selection + self.keys * self.rows
         if self.sampler.levels == 2:  # keys of pages that are drawn
             drawn = PAGE_DRAWN * (self.sampler.threshold or 0.0)
-            scored = np.minimum(self.held, PAGE_KEYS_READ + drawn)
+            scored = np.minimum(self.stored, PAGE_KEYS_READ + drawn)
             read = read + self.shape.heads * scored * self.shape.code_bytes
         return np.asarray(read.sum(-1))
 
@@ -125,18 +125,19 @@ class CacheUse:
         whole = self.rows >= self.shape.row_bytes
         index = self.shape.code_bytes * whole * (self.sampler is not None)
         each = self.rows + index + 4 * self.log_weights
-        return np.asarray((self.shape.key_heads * self.held * each).sum(-1))
+        return np.asarray((self.shape.key_heads * self.stored * each).sum(-1))
 
     def milliseconds(self, machine: CostModel) -> Array:
         """Time of attention; infinite for samplers that the kernels do not run.
 
         Keys that are all read are read by the kernels where they are rounded.
         """
-        levels = {type(None): 0, Threshold: 1, TwoLevel: 2}.get(type(self.sampler))
-        if levels is None:
-            return np.full(self.rows.shape[:-1], np.inf)
-        c = getattr(self.sampler, "c", np.inf)
-        times = np.array([machine.milliseconds(self.shape, int(n), c) for n in self.held])
+        levels, c = 0, np.inf
+        if self.sampler is not None:
+            levels, c = self.sampler.levels, self.sampler.threshold or np.inf
+            if not levels:
+                return np.full(self.rows.shape[:-1], np.inf)
+        times = np.array([machine.milliseconds(self.shape, int(n), c) for n in self.stored])
         rounded = self.rows < self.shape.row_bytes
         each = np.where(rounded, times[:, max(1, levels)], times[:, levels])
         return np.asarray(each.sum(-1))

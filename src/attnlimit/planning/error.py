@@ -1,20 +1,24 @@
-"""Predicted effect of a change on a model's output, checked by a run before it is trusted."""
+"""Effect of a change on a model's output: predicted from probes, and measured by runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.constants import MAX_ROUGH, MEASURED_DEVIATIONS, MEASURED_GAP
 from attnlimit.errors import BadInput
-from attnlimit.models.passes import encode, run, unwrap
+from attnlimit.intervals import skewness
+from attnlimit.models.attention import attend_dense, attention_as, precise
+from attnlimit.models.passes import Encoded, Outputs, encode, run, token_distances, unwrap
+from attnlimit.models.sampled import AttentionStats
 from attnlimit.picture import Panel, Series
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.changes import (
@@ -23,9 +27,8 @@ from attnlimit.planning.changes import (
     check_model,
     expected_pass,
 )
-from attnlimit.planning.evaluation import run_distance
 from attnlimit.planning.probes import ProbedLayer, ProbeRun, probe
-from attnlimit.planning.target import Output, Target, choose_target, third_order
+from attnlimit.planning.target import Target, choose_target, third_order
 from attnlimit.result import Pictured, Result, format_pm
 
 
@@ -64,7 +67,7 @@ class OutputError(Result, Pictured):
 
     @property
     def measure(self) -> str:
-        """Name of the distance: "kl", "cosine_loss" or "squared_error"."""
+        """Name of the distance, such as "kl" or "cosine_loss"."""
         return self.target.measure
 
     @property
@@ -76,11 +79,6 @@ class OutputError(Result, Pictured):
     def cosine_loss(self) -> float:
         """1 - cosine of the embedding."""
         return self._named("cosine_loss")
-
-    @property
-    def squared_error(self) -> float:
-        """Expected squared error of the output function."""
-        return self._named("squared_error")
 
     def _named(self, name: str) -> float:
         if name != self.measure:
@@ -145,7 +143,7 @@ def output_error(
     text: Any,
     change: Any,
     *,
-    output: Output = None,
+    output: str | Target | None = None,
     probes: int = 8,
     seed: int = 0,
     prompt: int | None = None,
@@ -161,10 +159,9 @@ def output_error(
     change : Sampler, mapping, plan, eviction rule, Change, or a list of those
         One sampler for every head, samplers by (layer, head), a plan, a cache rule such as
         `Evict`, or several changes, whose errors add.
-    output : "kl", "cosine", Target or function, optional
+    output : "kl", "cosine" or Target, optional
         What counts: KL of the next token (the default for causal models), the angle of the
-        mean-pooled embedding (the default for encoders), or the squared error of any
-        differentiable function of `Outputs` (`.hidden`, `.logits`, `.embedding`).
+        mean-pooled embedding (the default for encoders), or a target of your own class.
     probes : int
         Backward passes; the standard error is over them.
     prompt : int, optional
@@ -193,7 +190,7 @@ def output_errors(
     text: Any,
     changes: Mapping[str, Any],
     *,
-    output: Output = None,
+    output: str | Target | None = None,
     probes: int = 8,
     seed: int = 0,
     prompt: int | None = None,
@@ -205,18 +202,14 @@ def output_errors(
     Either all of them act after a prompt, or none.
     """
     network, _ = unwrap(model)
-    for one in changes.values() if isinstance(changes, Mapping) else ():
-        check_model(one, model)
     if not isinstance(changes, Mapping) or not changes:
         raise BadInput("Give changes by name, like {'few': al.Threshold(24)}; at least one.")
     target = choose_target(network, output)
     count = checks.count(probes, "probes")
     root = checks.count(seed, "seed", smallest=0)
-    size = None if prompt is None else checks.count(prompt, "prompt", smallest=2)
-    encoded = encode(model, text, truncate=truncate)
+    encoded, bound = _bound(model, text, changes, prompt, truncate)
     tokens = len(encoded.positions)
-    bound = {name: as_change(one, size).bound_to(network, tokens) for name, one in changes.items()}
-    prompts = {one.prompt for one in bound.values()}
+    prompts = {change.prompt for change in bound.values()}
     if len(prompts) > 1:
         raise BadInput(
             "Changes after a prompt and changes of a whole text need calls of their own."
@@ -224,7 +217,7 @@ def output_errors(
     after = prompts.pop()
     if after is not None:
         target = target.from_position(max(after, target.first))
-    starts = {one.start for one in bound.values() if isinstance(one, SampledKeys)}
+    starts = {change.start for change in bound.values() if isinstance(change, SampledKeys)}
     if len(starts) > 1:
         raise BadInput("Plans for different numbers of decoded tokens need calls of their own.")
     if starts not in ({0}, set()):
@@ -247,6 +240,22 @@ def output_errors(
     return results
 
 
+def _bound(
+    model: Any, text: Any, changes: Mapping[str, Any], prompt: int | None, truncate: bool
+) -> tuple[Encoded, dict[str, Change]]:
+    """Text as the model takes it, and the changes for the model and the text's length."""
+    network, _ = unwrap(model)
+    size = None if prompt is None else checks.count(prompt, "prompt", smallest=2)
+    for change in changes.values():
+        check_model(change, model)
+    encoded = encode(model, text, truncate=truncate)
+    tokens = len(encoded.positions)
+    bound = {
+        name: as_change(change, size).bound_to(network, tokens) for name, change in changes.items()
+    }
+    return encoded, bound
+
+
 class _Accumulators:
     """Accumulators of several changes; those of a class that allows it share their passes."""
 
@@ -254,8 +263,8 @@ class _Accumulators:
         self, network: Any, changes: Mapping[str, Change], tokens: int, probes: int
     ) -> None:
         kinds: dict[Any, list[str]] = {}
-        for name, one in changes.items():
-            kinds.setdefault(type(one) if one.shares_passes else name, []).append(name)
+        for name, change in changes.items():
+            kinds.setdefault(type(change) if change.shares_passes else name, []).append(name)
         self.places: dict[str, tuple[Accumulator, int]] = {}
         for names in kinds.values():
             first, *others = (changes[name] for name in names)
@@ -264,8 +273,8 @@ class _Accumulators:
         self.every = list({id(own): own for own, _ in self.places.values()}.values())
 
     def add(self, layer: ProbedLayer) -> None:
-        for one in self.every:
-            one.add(layer)
+        for accumulator in self.every:
+            accumulator.add(layer)
 
     def terms(self, name: str) -> ErrorTerms:
         accumulator, place = self.places[name]
@@ -350,3 +359,240 @@ def disagreement(value: float, stderr: float, measured: float, measured_stderr: 
         f"a run on the same text measured {measured:.3g}, {ratio:.2g} times the prediction: the "
         "error is not small or not independent between queries here"
     )
+
+
+@dataclass(frozen=True)
+class Evaluation(Result):
+    """A changed model against the dense one on one text; means over repeats of the sampling.
+
+    After a prompt that is read densely, numbers are of the tokens that follow it.
+    """
+
+    change: str
+    repeats: int
+    tokens: int  # of the text
+    prompt: int  # tokens before the change, 0 if the text is read at once
+    mean_keys: float  # read by a query of a head
+    mean_visible: float  # that it sees
+    mean_bytes: float  # of keys, values and proxies, read for a token by all layers
+    dense_bytes: float  # that dense attention reads
+    cache_bytes: float | None  # held by the cache after the prompt, if keys are dropped
+    dense_cache_bytes: float | None
+    hidden_error: float  # |h~ - h| / |h| of the last hidden states, root mean square
+    embedding_cosine: float  # of the mean-pooled embeddings
+    logit_error: float | None  # root mean square difference of centred logits, causal models
+    kl: float | None  # mean KL(dense || changed) of the next token, in nats
+    perplexity: float | None
+    dense_perplexity: float | None
+    top1: float | None  # share of positions whose most likely next token is the same
+    skewness: float  # of the mean KL, or of the mean cosine
+    stderr: dict[str, float]  # of each number, over the repeats; NaN from one repeat
+    other: tuple[str, float] | None = None  # measure and distance of another target, if given
+    notes: tuple[str, ...] = ()
+
+    @property
+    def cosine_loss(self) -> float:
+        """1 - cosine of the embeddings."""
+        return 1 - self.embedding_cosine
+
+    def distance(self, measure: str) -> tuple[float, float]:
+        """Value and standard error of a target's measure, such as "kl" or "cosine_loss"."""
+        if self.other is not None and self.other[0] == measure:
+            return self.other[1], self.stderr["other"]
+        if measure == "kl" and self.kl is not None:
+            return self.kl, self.stderr["kl"]
+        if measure == "cosine_loss":
+            return self.cosine_loss, self.stderr["embedding_cosine"]
+        raise BadInput(f"An evaluation of this model has no {measure}.")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row."""
+        left_out = ("stderr", "other", "notes")
+        row = {key: value for key, value in self.__dict__.items() if key not in left_out}
+        row.update({f"{key}_stderr": value for key, value in self.stderr.items()})
+        return pd.DataFrame([row])
+
+    def __str__(self) -> str:
+        moved, dense = self.mean_bytes / 1e6, self.dense_bytes / 1e6
+        lines = [
+            f"{self.change}: {self.mean_keys:.1f} of {self.mean_visible:.1f} keys read, "
+            f"{moved:.3g} of {dense:.3g} MB a token"
+        ]
+        if self.cache_bytes is not None and self.dense_cache_bytes is not None:
+            lines[0] += (
+                f"; cache of {self.cache_bytes / 1e6:.2f} of "
+                f"{self.dense_cache_bytes / 1e6:.2f} MB after {self.prompt} tokens"
+            )
+        if self.kl is None:
+            loss = format_pm(self.cosine_loss, self.stderr["embedding_cosine"])
+            lines.append(
+                f"  1 - cosine of the embedding {loss}, hidden states off by "
+                f"{self.hidden_error:.3g}"
+            )
+        else:
+            lines.append(
+                f"  KL {format_pm(self.kl, self.stderr['kl'])} nats, perplexity "
+                f"{self.perplexity:.5g} (dense {self.dense_perplexity:.5g}), same top token at "
+                f"{100 * (self.top1 or 0):.1f} %"
+            )
+        return "\n".join(lines + [f"  {note}" for note in self.notes])
+
+
+def evaluate(
+    model: Any,
+    text: Any,
+    change: Any,
+    *,
+    repeats: int = 3,
+    seed: int = 0,
+    prompt: int | None = None,
+    truncate: bool = False,
+    target: Target | None = None,
+) -> Evaluation:
+    """Run a model with a change on a text, `repeats` times, and compare with the dense run.
+
+    Parameters
+    ----------
+    model : LoadedModel or transformers model
+    text : str, token ids, or a mapping of input tensors
+    change : Sampler, mapping, plan, eviction rule, or Change
+        One sampler for every head, samplers by (layer, head), a plan, or a rule such as `Evict`.
+    repeats : int
+        Draws; a change that draws nothing is run once.
+    prompt : int, optional
+        For eviction rules, tokens before the cache is cut; half of the text by default.
+    target : Target, optional
+        Another distance to be measured, `.distance(target.measure)`; by default that of a plan.
+    """
+    times = checks.count(repeats, "repeats")
+    root = checks.count(seed, "seed", smallest=0)
+    encoded, changes = _bound(model, text, {"change": change}, prompt, truncate)
+    tokens, bound = len(encoded.positions), changes["change"]
+    ids = encoded.inputs["input_ids"][0].cpu() if "input_ids" in encoded.inputs else None
+    if ids is not None and encoded.keep is not None:
+        ids = ids[encoded.keep.cpu()]
+    before = bound.prompt or 0
+    own = getattr(change, "target", None) if target is None else target
+    if own is not None:
+        own = own.from_position(max(0, own.first - before))
+    runs = changed_runs(model, encoded, bound, range(root, root + times))
+    dense, _ = next(runs)
+    rows = []
+    for outputs, stats in runs:
+        names = ("mean_keys", "mean_visible", "mean_bytes", "visible_bytes", "cache_bytes")
+        counts = {name: getattr(stats, name) for name in names}
+        counts["dense_cache_bytes"] = stats.dense_bytes
+        if own is not None:
+            counts["other"] = own.between(own.read(dense), own.read(outputs))
+        rows.append(counts | _distances(dense, outputs, ids, before))
+    frame = pd.DataFrame(rows)
+    if not np.isfinite(frame["hidden_error"]).all():
+        raise BadInput(
+            "The changed model gave NaN, so its weights may be damaged; load it in float32."
+        )
+    means = {str(key): float(value) for key, value in frame.mean().items()}
+    errors = frame.std(ddof=1) / len(frame) ** 0.5
+    main = "kl" if "kl" in means else "embedding_cosine"
+    cut = bool(means["dense_cache_bytes"])
+    warning = getattr(change, "length_warning", lambda tokens: "")(tokens)
+    return Evaluation(
+        change=bound.name,
+        repeats=len(frame),
+        tokens=tokens,
+        prompt=before,
+        mean_keys=means["mean_keys"],
+        mean_visible=means["mean_visible"],
+        mean_bytes=means["mean_bytes"],
+        dense_bytes=means["visible_bytes"],
+        cache_bytes=means["cache_bytes"] if cut else None,
+        dense_cache_bytes=means["dense_cache_bytes"] if cut else None,
+        hidden_error=means["hidden_error"],
+        embedding_cosine=means["embedding_cosine"],
+        logit_error=means.get("logit_error"),
+        kl=means.get("kl"),
+        perplexity=means.get("perplexity"),
+        dense_perplexity=means.get("dense_perplexity"),
+        top1=means.get("top1"),
+        skewness=float(skewness(frame[main].to_numpy()) / len(frame) ** 0.5),
+        stderr={str(key): float(value) for key, value in errors.items()},
+        other=None if own is None else (own.measure, means["other"]),
+        notes=(warning,) if warning else (),
+    )
+
+
+@torch.no_grad()
+def changed_runs(
+    model: Any, encoded: Encoded, change: Change, seeds: Sequence[int], *, dense: bool = True
+) -> Iterator[tuple[Outputs, AttentionStats]]:
+    """Run the dense model, if wanted, then the changed one with each seed; one if nothing is drawn.
+
+    With a prompt, outputs are of the tokens after it.
+    """
+    network, _ = unwrap(model)
+    if dense:
+        with attention_as(network, attend_dense):
+            whole = run(network, encoded)
+        first = change.prompt or 0
+        logits = None if whole.logits is None else whole.logits[first:]
+        yield Outputs(whole.hidden[first:], logits), AttentionStats()
+    for seed in seeds if change.draws else seeds[:1]:
+        with change.active(model, seed) as stats:
+            if change.prompt is None:
+                outputs = run(network, encoded)
+            else:
+                outputs = _read_on(network, encoded, change.prompt, stats)
+        yield outputs, stats
+
+
+def run_distance(
+    model: Any,
+    encoded: Encoded,
+    change: Change,
+    target: Target,
+    seeds: Sequence[int],
+    dense: Tensor | None = None,
+) -> tuple[float, float]:
+    """Mean distance of runs with a change from the dense run on one text, and its standard error.
+
+    `dense` is what the target reads of the dense run, if it is known. One run of a change that
+    draws has the error of its mean over positions, where there is one.
+    """
+    if change.prompt is not None:  # outputs of runs are those after it
+        target = target.from_position(max(0, target.first - change.prompt))
+    runs = changed_runs(model, encoded, change, seeds, dense=dense is None)
+    if dense is None:
+        dense = target.read(next(runs)[0])
+    reads = [target.read(outputs) for outputs, _ in runs]
+    values = np.array([target.between(dense, read) for read in reads])
+    if len(values) > 1:
+        return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
+    error = target.position_error(dense, reads[0]) if change.draws else 0.0
+    return float(values[0]), error
+
+
+def _read_on(network: Any, encoded: Encoded, prompt: int, stats: AttentionStats) -> Outputs:
+    """Read a prompt, then the rest of a text with the cache that it left."""
+    if encoded.keep is not None:
+        raise BadInput("A text with padding cannot be read in two parts; give it without padding.")
+    ids = encoded.inputs["input_ids"]
+    cache = network(ids[:, :prompt], use_cache=True, logits_to_keep=1).past_key_values
+    after_cut = stats.cache_bytes, stats.dense_bytes
+    output = network(
+        ids[:, prompt:], past_key_values=cache, use_cache=True, output_hidden_states=True
+    )
+    stats.cache_bytes, stats.dense_bytes = after_cut
+    return Outputs(precise(output.hidden_states[-1][0]), precise(output.logits[0]))
+
+
+def _distances(
+    dense: Outputs, changed: Outputs, ids: Tensor | None, first: int
+) -> dict[str, float]:
+    gap = (changed.hidden - dense.hidden).square().sum(-1) / dense.hidden.square().sum(-1)
+    cosine = torch.cosine_similarity(dense.embedding.double(), changed.embedding.double(), dim=0)
+    numbers = {"hidden_error": float(gap.mean().sqrt()), "embedding_cosine": float(cosine)}
+    if dense.logits is None or changed.logits is None or ids is None:
+        return numbers
+    centred = [logits - logits.mean(-1, keepdim=True) for logits in (dense.logits, changed.logits)]
+    logs = [torch.log_softmax(logits, -1) for logits in (dense.logits, changed.logits)]
+    numbers["logit_error"] = float((centred[0] - centred[1]).square().mean().sqrt())
+    return numbers | token_distances(logs[0], logs[1], ids[first:])

@@ -14,8 +14,8 @@ from torch import Tensor
 from attnlimit.constants import EVICTION_FACTOR
 from attnlimit.errors import BadInput
 from attnlimit.models.attention import Call
-from attnlimit.models.eviction.context import EvictionContext, Queries
-from attnlimit.models.eviction.rules import EvictionRule
+from attnlimit.models.eviction.context import EvictionContext, Queries, evictable_layers
+from attnlimit.models.eviction.rules import EvictionRule, rotation_for
 from attnlimit.models.sampled import AttentionStats, sampled_attention
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.probes import ProbedLayer
@@ -49,9 +49,6 @@ class EvictedCache(Change):
         return self.rule.weighted
 
     def bound_to(self, network: Any, tokens: int) -> EvictedCache:
-        from attnlimit.models.eviction.context import evictable_layers
-        from attnlimit.models.eviction.rules import rotation_for
-
         evictable_layers(network)
         rotation_for(network, self.rule)
         size = tokens // 2 if self.prompt is None else self.prompt
@@ -89,9 +86,6 @@ class EvictionTerms(Accumulator):
     """
 
     def __init__(self, network: Any, rules: Sequence[EvictionRule], prompt: int) -> None:
-        from attnlimit.models.eviction.context import evictable_layers
-        from attnlimit.models.eviction.rules import rotation_for
-
         rule = rules[0]
         self.rules, self.rule, self.prompt = rules, rule, prompt
         self.layers, self.rotate = evictable_layers(network), rotation_for(network, rule)

@@ -1,16 +1,14 @@
-"""Plans in the formats of other tools: what is written, and how it is checked.
+"""Plans in the formats of other tools.
 
-`FORMATS` holds one `ExportFormat` for each tool, with a function that makes the files from a
-`HeadShares` and one that reads them as the tool would. An export is a folder with the tool's own
-files and `export.json`, which says what they are made from, how to use them, and what is lost.
+`FORMATS` holds a function for each tool that makes its files from a `HeadShares`. An export is a
+folder with the tool's own files and `export.json`, which says what they are made from, how to use
+them, and what is lost.
 """
 
 from __future__ import annotations
 
 import io
-import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,23 +17,16 @@ from scipy.stats import norm
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.files import read_bytes
 from attnlimit.planning.export_cache import CACHE_FORMATS
 from attnlimit.planning.export_files import (
-    ABOUT,
     Export,
-    ExportFormat,
     ExportOptions,
     HeadShares,
+    Maker,
     as_json,
     by_layer,
-    is_count,
-    must,
-    read_object,
 )
 from attnlimit.planning.plan import Plan
-
-LARGEST = 1 << 27
 
 
 def export_plan(
@@ -52,14 +43,9 @@ def export_plan(
     page_size : int
         Tokens in a page of a paged cache.
     """
-    form = FORMATS[checks.one_of(to, tuple(FORMATS), "The format")]
+    make = FORMATS[checks.one_of(to, tuple(FORMATS), "The format")]
     read = plan if isinstance(plan, Plan) else Plan.read(plan)
-    return form.make(HeadShares(read), ExportOptions(sinks, recent, page_size))
-
-
-def check_export(folder: str | Path, to: str) -> Any:
-    """Read an export as its tool would; a BadInput says what that tool could not read."""
-    return FORMATS[checks.one_of(to, tuple(FORMATS), "The format")].check(Path(folder))
+    return make(HeadShares(read), ExportOptions(sinks, recent, page_size))
 
 
 # kvpress: budget curves of LUKVPress.
@@ -116,21 +102,6 @@ def _make_kvpress(heads: HeadShares, options: ExportOptions) -> Export:
     )
 
 
-def _check_kvpress(folder: Path) -> Array:
-    path = folder / CURVES
-    try:
-        curves = np.load(io.BytesIO(read_bytes(path, 1 << 30)), allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise BadInput(f"{path} cannot be read: {error}; give another file.") from None
-    shaped = isinstance(curves, np.ndarray) and curves.ndim == 3 and curves.shape[0] == 99
-    must(shaped and curves.dtype.kind == "f", path, "numbers (99, layers, key-value heads)")
-    must(bool(((curves >= 0) & (curves <= 1)).all()), path, "prune ratios between 0 and 1")
-    must(bool((np.diff(curves, axis=0) >= -1e-9).all()), path, "ratios that rise with the first")
-    ratio = read_object(folder / ABOUT).get("compression_ratio")
-    must(ratio in RATIOS.tolist(), folder / ABOUT, "a compression_ratio of 0.01 to 0.99")
-    return np.asarray(curves, dtype=float)
-
-
 # DuoAttention: a number between 0 and 1 for each head, how much it needs far tokens.
 DUO_HEADS, DUO_CONFIG = "full_attention_heads.tsv", "config.json"
 
@@ -164,22 +135,6 @@ def _make_duo(heads: HeadShares, options: ExportOptions) -> Export:
     )
 
 
-def _check_duo(folder: Path) -> tuple[Array, int, int]:
-    path = folder / DUO_HEADS
-    try:
-        rows = read_bytes(path, LARGEST).decode().splitlines()
-        heads = np.loadtxt(rows, dtype=float, delimiter="\t", ndmin=2) if rows else np.empty(0)
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path} cannot be read: {error}; give another file.") from None
-    fine = heads.size > 0 and bool(((heads >= 0) & (heads <= 1)).all())
-    must(fine, path, "rows of layers with a number between 0 and 1 for each key-value head")
-    config = read_object(folder / DUO_CONFIG)
-    sizes = [config.get(name) for name in ("sink_size", "recent_size")]
-    fine = all(map(is_count, sizes))
-    must(fine, folder / DUO_CONFIG, "an object with sink_size and recent_size")
-    return heads, int(config["sink_size"]), int(config["recent_size"])
-
-
 # Retrieval-head scores: tools give heads of high score more of the cache.
 SCORES = "head_scores.json"
 
@@ -202,25 +157,8 @@ def _make_scores(heads: HeadShares, options: ExportOptions) -> Export:
     )
 
 
-def _check_scores(folder: Path) -> dict[str, list[float]]:
-    path = folder / SCORES
-    scores = read_object(path)
-    named = all(re.fullmatch(r"\d{1,6}-\d{1,6}", name) for name in scores)
-    must(bool(scores) and named, path, 'an object of names such as "0-3", a layer and a head')
-    places = {tuple(map(int, name.split("-"))) for name in scores}
-    ends = [max(place[axis] for place in places) + 1 for axis in (0, 1)]
-    whole = len(places) == len(scores) == ends[0] * ends[1]
-    must(whole, path, "a score for all layers and heads")
-    for values in scores.values():
-        numbers = isinstance(values, list) and all(type(one) in (int, float) for one in values)
-        fine = numbers and bool(values) and all(0 <= one <= 1 for one in values)
-        must(fine, path, "lists of scores between 0 and 1")
-    return scores
-
-
 # Budgets of each layer of a paged cache, in whole pages.
 LAYERS = "layer_budgets.json"
-COUNTS = ("context", "page_size", "sinks", "recent", "total_tokens", "total_pages", "dense_pages")
 
 
 def _make_layers(heads: HeadShares, options: ExportOptions) -> Export:
@@ -256,25 +194,6 @@ def _make_layers(heads: HeadShares, options: ExportOptions) -> Export:
         numbers={"kept": kept},
         table=table,
     )
-
-
-def _check_layers(folder: Path) -> dict[str, Any]:
-    path = folder / LAYERS
-    content = read_object(path)
-    fine = all(is_count(content.get(name)) for name in COUNTS) and content["page_size"] > 0
-    must(fine, path, f"an object with whole numbers {', '.join(COUNTS)}")
-    layers = content.get("layers") or []
-    must(isinstance(layers, list) and len(layers) > 0, path, "an object with a list of layers")
-    page = content["page_size"]
-    for place, layer in enumerate(layers):
-        fine = isinstance(layer, dict) and layer.get("layer") == place
-        fine = fine and all(is_count(layer.get(name)) for name in ("planned", "tokens", "pages"))
-        must(fine, path, "layers in their order with planned, tokens and pages")
-        must(layer["tokens"] == layer["pages"] * page >= layer["planned"], path, "whole pages")
-    sums = [sum(layer[name] for layer in layers) for name in ("tokens", "pages")]
-    same = sums == [content["total_tokens"], content["total_pages"]]
-    must(same, path, "totals that are the sums of the layers")
-    return content
 
 
 # sparse-attention-hub: its sampler bounds the relative error of the softmax's denominator by
@@ -337,23 +256,11 @@ def _make_hub(heads: HeadShares, options: ExportOptions) -> Export:
     )
 
 
-def _check_hub(folder: Path) -> dict[str, Any]:
-    path = folder / HUB
-    config = read_object(path)
-    for name in ("base_rate_sampling", "epsilon", "delta"):
-        value = config.get(name)
-        must(type(value) is float and 0 < value < 1, path, f"an object with {name} in (0, 1)")
-    for name in ("init_offset", "local_offset"):
-        must(is_count(config.get(name)), path, f"an object with {name} zero or more")
-    must(len(config) == 5, path, "an object of five fields")
-    return config
-
-
-FORMATS = {
-    "kvpress": ExportFormat(_make_kvpress, _check_kvpress),
-    "duo": ExportFormat(_make_duo, _check_duo),
-    "scores": ExportFormat(_make_scores, _check_scores),
-    "layers": ExportFormat(_make_layers, _check_layers),
-    "hub": ExportFormat(_make_hub, _check_hub),
+FORMATS: dict[str, Maker] = {
+    "kvpress": _make_kvpress,
+    "duo": _make_duo,
+    "scores": _make_scores,
+    "layers": _make_layers,
+    "hub": _make_hub,
     **CACHE_FORMATS,
 }

@@ -5,21 +5,16 @@ A plan has bits for each layer and these tools one type for all: the nearest to 
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
 from attnlimit.errors import BadInput
 from attnlimit.planning.export_files import (
     Export,
-    ExportFormat,
     ExportOptions,
     HeadShares,
+    Maker,
     as_json,
-    must,
-    read_object,
 )
 from attnlimit.planning.plan import Plan
 
@@ -72,15 +67,6 @@ def _make_llama(heads: HeadShares, options: ExportOptions) -> Export:
     )
 
 
-def _check_llama(folder: Path) -> dict[str, Any]:
-    path = folder / LLAMA
-    content = read_object(path)
-    known = set(CACHE_TYPES.values())
-    fine = set(content) == {"cache_type_k", "cache_type_v"} and set(content.values()) <= known
-    must(fine, path, f"an object with cache_type_k and cache_type_v of {', '.join(known)}")
-    return content
-
-
 def _make_quantized(heads: HeadShares, options: ExportOptions) -> Export:
     mean = (_mean_bits(heads.plan, 0) + _mean_bits(heads.plan, 1)) / 2
     bits = min((8, 4, 2), key=lambda b: abs(b - mean))
@@ -99,18 +85,6 @@ def _make_quantized(heads: HeadShares, options: ExportOptions) -> Export:
         numbers={"nbits": bits},
         table=_bits_by_layer(heads.plan),
     )
-
-
-def _check_quantized(folder: Path) -> dict[str, Any]:
-    path = folder / QUANTIZED
-    content = read_object(path)
-    config = content.get("cache_config")
-    config = config if isinstance(config, dict) else {}
-    fine = content.get("cache_implementation") == "quantized" and bool(config)
-    must(fine, path, "an object with cache_implementation and cache_config")
-    fine = config.get("nbits") in (2, 4, 8) and config.get("backend") in ("quanto", "hqq")
-    must(fine, path, "a cache_config with a backend and 2, 4 or 8 nbits")
-    return content
 
 
 def _make_modelopt(heads: HeadShares, options: ExportOptions) -> Export:
@@ -150,27 +124,8 @@ def _make_modelopt(heads: HeadShares, options: ExportOptions) -> Export:
     )
 
 
-def _check_modelopt(folder: Path) -> dict[str, Any]:
-    path = folder / MODELOPT
-    content = read_object(path).get("sparse_attention_config")
-    content = content if isinstance(content, dict) else {}
-    groups = content.get("config_groups")
-    groups = groups if isinstance(groups, dict) else {}
-    must(bool(groups), path, "an object with config_groups")
-    for group in groups.values():
-        fine = isinstance(group, dict) and group.get("algorithm") == "skip_softmax"
-        must(fine, path, "groups of the algorithm skip_softmax")
-        factor = group.get("threshold_scale_factor")
-        phase = factor.get("decode") if isinstance(factor, dict) else None
-        fine = isinstance(phase, dict) and all(
-            type(phase.get(name)) in (int, float) for name in "ab"
-        )
-        must(fine, path, "a threshold_scale_factor with a and b of decode")
-    return dict(content)
-
-
-CACHE_FORMATS = {
-    "llama.cpp": ExportFormat(_make_llama, _check_llama),
-    "transformers": ExportFormat(_make_quantized, _check_quantized),
-    "modelopt": ExportFormat(_make_modelopt, _check_modelopt),
+CACHE_FORMATS: dict[str, Maker] = {
+    "llama.cpp": _make_llama,
+    "transformers": _make_quantized,
+    "modelopt": _make_modelopt,
 }

@@ -1,4 +1,4 @@
-"""Files of exports: what one holds, the shares of heads it is made from, and how it is checked."""
+"""Files of exports: what one holds, and the shares of heads that it is made from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.files import read_json, write_atomically
+from attnlimit.files import write_atomically
 from attnlimit.planning.plan import Plan
 from attnlimit.result import Result
 
@@ -139,11 +139,8 @@ class Export(Result):
         return target
 
 
-class ExportFormat(NamedTuple):
-    """A way to write a plan for another tool, and to read it as that tool would."""
-
-    make: Callable[[HeadShares, ExportOptions], Export]
-    check: Callable[[Path], Any]  # what the tool would read; BadInput if it could not
+Maker: TypeAlias = Callable[[HeadShares, ExportOptions], Export]
+"""Makes the files of a tool."""
 
 
 def by_layer(shares: Array, mean: str) -> pd.DataFrame:
@@ -155,21 +152,3 @@ def by_layer(shares: Array, mean: str) -> pd.DataFrame:
 def as_json(content: Any) -> bytes:
     """Return the bytes of a JSON file."""
     return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON file that holds an object."""
-    content = read_json(path)
-    must(isinstance(content, dict), path, "an object")
-    return dict(content)
-
-
-def must(fine: bool, path: Path, expected: str) -> None:
-    """Raise unless a file has what its reader expects."""
-    if not fine:
-        raise BadInput(f"{path} cannot be read by the tool it is for: it must be {expected}.")
-
-
-def is_count(value: Any) -> bool:
-    """Whether a value is a whole number, zero or more."""
-    return type(value) is int and value >= 0

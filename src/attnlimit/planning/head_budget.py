@@ -179,11 +179,11 @@ def captured_head_budget(
     chosen = schemes(head.mask.full) | dict(samplers or {})
     errors = {name: sized_errors(sampler, sample) for name, sampler in chosen.items()}
     needed, budgets = {}, {}
-    for name, one in errors.items():
-        needed[name] = _certified(one, tolerance)
+    for name, sized in errors.items():
+        needed[name] = _certified(sized, tolerance)
         certified = int(needed[name]) if needed[name] <= context else None
-        typical, reliable = _typical(sample, one, tolerance, certified, context)
-        median = 0.0 if certified is None else float(np.median(one.at_size(certified)))
+        typical, reliable = _typical(sample, sized, tolerance, certified, context)
+        median = 0.0 if certified is None else float(np.median(sized.at_size(certified)))
         budgets[name] = SchemeBudget(name, certified, typical, reliable, median)
     best = min(needed, key=lambda name: needed[name])
     if needed[best] > context:

@@ -9,7 +9,7 @@ compared; the cheapest whose loss is within the target is the plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.eviction.rules import Evict, EvictionRule
 from attnlimit.planning.allocation import SamplerGrid, SizeErrors, constrained, interpolate
-from attnlimit.planning.calibration import CalibrationSet, TextTerms
+from attnlimit.planning.calibration import CalibrationSet, Candidates, TextTerms
 from attnlimit.planning.cost import CacheUse, CostModel, Shape
 from attnlimit.planning.precision import Quantize
 from attnlimit.planning.target import Target
@@ -207,15 +207,8 @@ def joint_errors(
         rules = eviction_rules(calibration, decode)
     both: list[tuple[Quantize | None, ...]] = [(one,) * depth for one in cache_precisions(width)]
     precisions = both if quantize is None else [quantize]
-    texts = []
-    for text in range(len(calibration.tokens)):
-        found = calibration.terms(
-            text, tables, count_bytes=False, decode=decode, precisions=precisions,
-            rules=[rule for rule in rules if rule is not None],
-        )  # fmt: skip
-        texts.append(replace(found, run=replace(found.run, read=found.run.read[:0])))
-        if progress is not None:
-            progress(text + 1, len(calibration.tokens))
+    chosen = [rule for rule in rules if rule is not None]
+    texts = calibration.every_text(Candidates(tables, decode, precisions, chosen), progress)
     shape = Shape(heads, groups, width, width, calibration.number)
     tokens = float(np.mean(calibration.tokens))
     return JointErrors(
@@ -235,7 +228,7 @@ def _reading(
     first = 0
     for number, grid in enumerate(grids):
         last = first + len(grid.coarse)
-        every = [interpolate(text.part(first, last), grid, bytes_cost=False) for text in texts]
+        every = [interpolate(text.part(first, last), grid) for text in texts]
         count = len(grid.fine) + (number + 1 == len(grids))  # dense attention once
         samplers += grid.samplers(grid.fine) + [None] * (count - len(grid.fine))
         for text, size in enumerate(every):

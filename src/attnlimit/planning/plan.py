@@ -103,7 +103,7 @@ PrecisionField = Annotated[
     PlainValidator(lambda value: None if value is None else tuple(map(_read_precision, value))),
     PlainSerializer(
         lambda layers: (
-            None if layers is None else [None if one is None else one.spec() for one in layers]
+            None if layers is None else [None if bits is None else bits.spec() for bits in layers]
         )
     ),
 ]
@@ -148,10 +148,8 @@ class Plan(Result, Pictured, BaseModel):
     mean_visible: Real  # that it sees: the average causal context
     per: Literal["model", "layer", "head"]
     scheme: str
-    cost: Literal[  # what was minimised
-        "read", "bytes", "stored", "bytes_read", "bytes_stored", "milliseconds"
-    ]
-    price: Real  # keys of a head read or stored for a query, bytes of a token, or milliseconds
+    cost: Literal["read", "bytes_read", "bytes_stored", "milliseconds"]  # what was minimised
+    price: Real  # keys that a query of a head reads, bytes of a token, or milliseconds
     dense_price: Real  # the same for dense attention
     tokens: Annotated[tuple[Count, ...], Field(min_length=1, strict=False)]  # of each text
     decode: Count | None  # only the queries of so many last tokens are sampled
@@ -286,7 +284,7 @@ class Plan(Result, Pictured, BaseModel):
             dense, fast = self.milliseconds()
             levels = self.levels()
             if levels is not None and self.machine is not None:
-                c = float(np.mean([s.c for s in self.samplers().values()]))  # type: ignore[attr-defined]
+                c = float(np.mean(_thresholds(self.samplers().values())))
                 start = self.machine.crossover(self.shape(), c, levels)
                 lines.append(
                     f"  attention of a token takes {fast:.3g} ms instead of {dense:.3g} at "
@@ -336,7 +334,7 @@ class Plan(Result, Pictured, BaseModel):
 
     def _bits(self, part: int) -> str:
         """Precisions of keys (0) or values (1), in words."""
-        forms = [None if one is None else one.formats[part] for one in self.quantize or ()]
+        forms = [None if bits is None else bits.formats[part] for bits in self.quantize or ()]
         names = ["not rounded" if form is None else form.label for form in forms]
         counts = {name: names.count(name) for name in sorted(set(names))}
         if len(counts) == 1:
@@ -349,8 +347,8 @@ class Plan(Result, Pictured, BaseModel):
         widths = shape.width, shape.value_width
         layers = self.quantize or (None,) * self.architecture["layers"]
         rows = [
-            shape.row_bytes if one is None else one.token_bytes(*widths, shape.number)
-            for one in layers
+            shape.row_bytes if bits is None else bits.token_bytes(*widths, shape.number)
+            for bits in layers
         ]
         return float(8 * np.mean(rows) / sum(widths))
 
@@ -370,18 +368,18 @@ class Plan(Result, Pictured, BaseModel):
         layers = self.architecture["layers"]
         decode = min(self.decode or length // 2, length)
         keep = 1.0 if self.evict is None or without == "eviction" else self.evict.keep
-        held = np.full(layers, keep * (length - decode) + decode / 2)
+        stored = np.full(layers, keep * (length - decode) + decode / 2)
         chosen = list(self.samplers().values())
         sampler = chosen[0] if chosen and without != "keys read" else None
         rows = np.full(layers, shape.row_bytes)
-        for layer, one in enumerate(self.quantize or ()):
-            if one is not None:
-                keys, values = one.formats
+        for layer, bits in enumerate(self.quantize or ()):
+            if bits is not None:
+                keys, values = bits.formats
                 keys = None if without == "key bits" else keys
                 values = None if without == "value bits" else values
                 widths = shape.width, shape.value_width
                 rows[layer] = token_bytes(keys, values, *widths, shape.number)
-        use = CacheUse(shape, held, self.keys.sum(1), rows, sampler, keep < 1)
+        use = CacheUse(shape, stored, self.keys.sum(1), rows, sampler, keep < 1)
         whole = np.full(layers, length - decode / 2)
         dense = CacheUse(shape, whole, self.keys.sum(1), np.full(layers, shape.row_bytes), None)
         machine = self.machine or CostModel()
@@ -400,12 +398,8 @@ class Plan(Result, Pictured, BaseModel):
         if self.cost == "milliseconds":
             times = f"{self.price:.3g} of {self.dense_price:.3g} ms"
             return f"attention of a token takes {times} {share}"
-        if self.cost == "bytes":
-            few, all_ = self.price / 1e6, self.dense_price / 1e6
-            return f"a token moves {few:.3g} of {all_:.3g} MB of keys and values {share}"
-        what = "reads" if self.cost == "read" else "needs stored"
         kind = "keys of its average causal context" if self.target.measure == "kl" else "keys"
-        return f"a query {what} {self.price:.1f} of {self.dense_price:.1f} {kind} {share}"
+        return f"a query reads {self.price:.1f} of {self.dense_price:.1f} {kind} {share}"
 
     def shape(self, number: float = 4) -> Shape:
         """Attention of one layer, for the cost model; `number` is the bytes of a number."""

@@ -24,22 +24,19 @@ from attnlimit.planning.allocation import (
     interpolate,
     next_factor,
 )
-from attnlimit.planning.calibration import (
-    CalibrationSet,
-    TextTerms,
-    calibration_of,
-)
+from attnlimit.planning.calibration import CalibrationSet, Candidates, TextTerms, calibration_of
 from attnlimit.planning.changes import is_biased
 from attnlimit.planning.cost import CostModel
 from attnlimit.planning.error import disagreement
-from attnlimit.planning.joint import MINIMISE, joint_errors
+from attnlimit.planning.joint import MINIMISE, JointErrors, joint_errors
 from attnlimit.planning.plan import Plan, blame_layers
 from attnlimit.planning.precision import Quantize
 from attnlimit.planning.target import Target, given_target
 from attnlimit.samplers import Sampler
 
-COSTS = ("read", "bytes", "stored")
 DECODING_FAMILIES = ("index", "two-level")
+Read = tuple[Plan, Array]
+"""A plan, and the share of its error that reading few keys causes in each head."""
 
 
 def plan(
@@ -53,7 +50,6 @@ def plan(
     decode: int | None = None,
     scheme: str | Sampler | None = None,
     per: str = "model",
-    cost: str = "read",
     minimise: str | None = None,
     evict: EvictionRule | None = None,
     quantize: Quantize | None = None,
@@ -86,10 +82,6 @@ def plan(
         for all its sizes. With `decode`, by default the faster one of "index" and "two-level".
     per : "model", "layer" or "head"
         What has a size of its own.
-    cost : "read", "bytes" or "stored"
-        What is minimised: keys that a query of a head reads; bytes of keys, values and proxies
-        that a token moves; or keys that must be stored, for samplers that forget
-        (`sinks-recent`). With the last two, heads that share keys have one size.
     minimise : "bytes_read", "bytes_stored" or "milliseconds", optional
         Buy keys read, bits of every layer and the share of a prompt's keys that is evicted
         together, for the least bytes that a decoded token reads, bytes that the cache holds, or
@@ -112,10 +104,9 @@ def plan(
     if chosen is None:
         raise BadInput("Give one target, kl=0.01, perplexity=1.01 or cosine=0.999; got none.")
     calibration = calibration_of(model, texts, chosen, probes=probes, seed=seed, truncate=truncate)
-    options: dict[str, Any] = {"per": per, "cost": cost, "margin": margin}
-    options |= {"evict": evict, "quantize": quantize}
-    options |= {"machine": machine or CostModel(), "scheme": scheme, "minimise": minimise}
-    return make_plans(calibration, [chosen], decode=decode, **options)[0]
+    options: dict[str, Any] = {"per": per, "margin": margin, "evict": evict, "quantize": quantize}
+    options |= {"machine": machine, "scheme": scheme, "minimise": minimise, "decode": decode}
+    return make_plans(calibration, [chosen], **options)[0]
 
 
 def make_plans(
@@ -124,7 +115,6 @@ def make_plans(
     *,
     scheme: str | Sampler | None = None,
     per: str = "model",
-    cost: str = "read",
     margin: float | None = None,
     decode: int | None = None,
     evict: EvictionRule | None = None,
@@ -140,154 +130,161 @@ def make_plans(
     the keys that heads of a group read together. `progress(done, total)` is
     called after each text.
     """
-    depth = calibration.shape[0]
-    held = None if quantize is None else (quantize,) * depth
-    if minimise is not None:
+    checks.one_of(per, UNITS, "per")
+    precisions = None if quantize is None else (quantize,) * calibration.shape[0]
+    knobs: dict[str, Any] = {"evict": evict, "quantize": precisions, "progress": progress}
+    knobs["margin"] = None if margin is None else checks.positive(margin, "margin")
+    knobs["decode"] = None if decode is None else checks.count(decode, "decode")
+    if minimise is None:
+        decoding = scheme is None and decode is not None and calibration.causal
+        families = DECODING_FAMILIES if decoding else (scheme or "threshold",)
+        plans = _sampled_plans(calibration, targets, families, per, machine=machine, **knobs)
+    else:
         checks.one_of(minimise, MINIMISE, "minimise")
         if not calibration.causal:
             raise BadInput(
                 f"{calibration.name} reads all its tokens at once and has no cache; leave out "
                 "minimise, or give a causal model."
             )
-        if per != "model" or cost != "read":
-            raise BadInput("A joint plan has one threshold: leave out per and cost with minimise.")
-        knobs: dict[str, Any] = {"decode": decode or min(calibration.tokens) // 2, "quantize": held}
-        knobs |= {"minimise": minimise, "evict": evict, "margin": margin}
-        knobs |= {"machine": machine or CostModel(), "progress": progress}
+        if per != "model":
+            raise BadInput("A joint plan has one threshold: leave out per with minimise.")
+        knobs["decode"] = decode or min(calibration.tokens) // 2
         families = DECODING_FAMILIES if scheme is None else (scheme,)
-        return _joint_plans(calibration, targets, families, knobs, complete)
-    decoding = scheme is None and decode is not None and calibration.causal and cost == "read"
-    chosen = DECODING_FAMILIES if decoding else (scheme or "threshold",)
-    grids = [SamplerGrid.of(one, min(calibration.tokens)) for one in chosen]
-    checks.one_of(per, UNITS, "per")
-    checks.one_of(cost, COSTS, "cost")
-    factor = None if margin is None else checks.positive(margin, "margin")
-    decoded = None if decode is None else checks.count(decode, "decode")
-    if evict is not None:
-        calibration.check_rule(evict)
-    if cost == "stored":
-        _check_forgets(calibration, grids[0].family)
-    tables = [[_uniform(calibration, s) for s in grid.samplers(grid.coarse)] for grid in grids]
-    biased = is_biased(tables[0][0])
-    if biased:
-        calibration.check_runs()
-    every = [table for of_grid in tables for table in of_grid]
-    terms: list[list[TextTerms]] = [[] for _ in grids]
-    errors: list[list[SizeErrors]] = [[] for _ in grids]
-    losses: list[dict[str, Array]] = []
-    rounding: list[Array] = []  # (2, L) of each text
-    for text in range(len(calibration.tokens)):
-        found = calibration.terms(
-            text, every, count_bytes=cost == "bytes", decode=decoded,
-            precisions=[] if held is None else [held], rules=[] if evict is None else [evict],
-        )  # fmt: skip
-        if not biased:
-            found = _without_output(found)
-        losses.append({})
-        if held is not None:
-            by_part = found.rounding()[0].sum((1, 2))
-            rounding.append(found.rounding()[0].sum(2).mean(-1))
-            losses[-1] |= dict(zip(("key bits", "value bits"), by_part, strict=True))
-        if evict is not None:
-            losses[-1]["eviction"] = found.eviction_of(evict)[0]
-        added = sum(losses[-1].values())
-        first = 0
-        for number, grid in enumerate(grids):
-            last = first + len(grid.coarse)
-            own = replace(found, sums=found.sums.part(first, last))
-            size = interpolate(own, grid, bytes_cost=cost == "bytes")
-            terms[number].append(own)
-            errors[number].append(replace(size, added=added))
-            first = last
-        if progress is not None:
-            progress(text + 1, len(calibration.tokens))
-    speed = machine if decoded is not None else None
-    plans = []
-    by_layer = None if held is None else np.mean(rounding, axis=0)
-    _check_rest(targets[0], errors[0], evict, quantize, by_layer)
-    for number, target in enumerate(targets):
-        made = []
-        for grid, own_terms, own_errors in zip(grids, terms, errors, strict=True):
-            options: list[Sampler | None] = [*grid.samplers(grid.fine), None]
-            choice, sized = _choose(
-                calibration, target, grid, (per, cost), factor, own_terms, own_errors, options,
-                biased,
-            )  # fmt: skip
-            one = _plan_of(
-                calibration, target, grid, (per, cost), choice, options, sized, own_terms
-            )
-            update: dict[str, Any] = {"decode": decoded, "evict": evict, "quantize": held}
-            update |= {"machine": speed, "rounding": by_layer}
-            parts = {name: float(np.mean([one[name] for one in losses])) for name in losses[0]}
-            update["losses"] = {"keys read": max(0.0, one.predicted - sum(parts.values()))} | parts
-            made.append(one.model_copy(update=update))
-        best = made[0] if len(made) == 1 else min(made, key=lambda plan: plan.milliseconds()[1])
-        plans.append(_completed(calibration, best) if complete and number == 0 else best)
-    return plans
+        errors = joint_errors(
+            calibration,
+            minimise=minimise,
+            families=families,
+            machine=machine or CostModel(),
+            **knobs,
+        )
+        plans = [_joint_plan(calibration, target, errors) for target in targets]
+    first, *others = plans
+    return [_completed(calibration, *first) if complete else first[0], *(p for p, _ in others)]
 
 
-def _joint_plans(
+def _joint_plan(calibration: CalibrationSet, target: Target, errors: JointErrors) -> Read:
+    """Plan that buys keys read, bits and evictions together."""
+    choice = errors.choose(target)
+    joint = _plan(
+        calibration,
+        target,
+        choice.by_probe,
+        errors.texts[0].run.limit,
+        mean_keys=float(choice.keys.mean()),
+        mean_visible=errors.visible,
+        per="model",
+        scheme=type(choice.sampler).__name__,
+        cost=errors.minimise,
+        price=0.0,
+        dense_price=0.0,
+        decode=errors.decode,
+        heads=_uniform(calibration, choice.sampler),
+        evict=choice.evict,
+        quantize=choice.quantize,
+        rounding=None if choice.quantize is None else choice.rounding,
+        machine=errors.machine,
+        losses={name: float(loss.mean()) for name, loss in choice.losses.items()},
+        contributions=np.sum(list(choice.by_head.values()), axis=0),
+        keys=choice.keys,
+    )
+    price, dense = joint.costs()[errors.minimise]
+    priced = joint.model_copy(update={"price": price, "dense_price": dense})
+    return priced, choice.by_head["keys read"]
+
+
+def _sampled_plans(
     calibration: CalibrationSet,
     targets: Sequence[Target],
     families: Sequence[str | Sampler],
-    knobs: dict[str, Any],
-    complete: bool,
-) -> list[Plan]:
-    """Plans that buy keys read, bits and evictions together, for several targets."""
+    per: str,
+    *,
+    margin: float | None,
+    decode: int | None,
+    evict: EvictionRule | None,
+    quantize: tuple[Quantize | None, ...] | None,
+    machine: CostModel | None,
+    progress: Callable[[int, int], None] | None,
+) -> list[Read]:
+    """Plans of the fewest keys read, beside a given precision and eviction."""
+    grids = [SamplerGrid.of(family, min(calibration.tokens)) for family in families]
+    if evict is not None:
+        calibration.check_rule(evict)
+    tables = [_uniform(calibration, s) for grid in grids for s in grid.samplers(grid.coarse)]
+    biased = is_biased(tables[0])
+    if biased:
+        calibration.check_runs()
+    precisions = [] if quantize is None else [quantize]
+    candidates = Candidates(tables, decode, precisions, [] if evict is None else [evict])
+    texts = calibration.every_text(candidates, progress, with_output=biased)
+    losses = [_other_losses(text, quantize is not None, evict) for text in texts]
+    rounding = None
+    if quantize is not None:
+        rounding = np.mean([text.rounding()[0].sum(2).mean(-1) for text in texts], axis=0)
+    parts = {name: float(np.mean([loss[name] for loss in losses])) for name in losses[0]}
+    _check_rest(targets[0], sum(parts.values()), evict, quantize, rounding)
+    errors, first = [], 0
+    for grid in grids:
+        last = first + len(grid.coarse)
+        sized = [interpolate(text.part(first, last), grid) for text in texts]
+        pairs = zip(sized, losses, strict=True)
+        errors.append([replace(size, added=sum(loss.values())) for size, loss in pairs])
+        first = last
     plans = []
-    errors = joint_errors(calibration, families=families, **knobs)
-    for number, target in enumerate(targets):
-        choice = errors.choose(target)
-        by_probe, reading = choice.by_probe, choice.by_head["keys read"]
-        values = by_probe.mean(1)
-        limit = errors.texts[0].run.limit
-        trusted = bool(values.mean() <= limit)
-        stderr = np.sqrt((by_probe.var(1, ddof=1) / calibration.probes).sum()) / len(values)
-        plan = Plan(
-            target=target,
-            predicted=float(values.mean()),
-            stderr=float(stderr),
-            next_text=float(values.mean() * next_factor(values)),
-            measured=None,
-            measured_stderr=None,
-            trusted=trusted,
-            doubt="" if trusted else f"the target is beyond {limit:.3g}, where predictions hold",
-            mean_keys=float(choice.keys.mean()),
-            mean_visible=errors.visible,
-            per="model",
-            scheme=type(choice.sampler).__name__,
-            cost=errors.minimise,  # type: ignore[arg-type]
-            price=0.0,
-            dense_price=0.0,
-            tokens=calibration.tokens,
-            decode=errors.decode,
-            probes=calibration.probes,
-            model=calibration.name,
-            weights=calibration.weights,
-            architecture=calibration.architecture,
-            heads=tuple(map(tuple, _uniform(calibration, choice.sampler))),
-            evict=choice.evict,
-            quantize=choice.quantize,
-            rounding=None if choice.quantize is None else choice.rounding,
-            machine=errors.machine,
-            losses={name: float(loss.mean()) for name, loss in choice.losses.items()},
-            number=calibration.number,
-            contributions=np.sum(list(choice.by_head.values()), axis=0),
-            keys=choice.keys,
-            sensitivity=None,
-            kv_keys=None,
-        )
-        price, dense = plan.costs()[errors.minimise]
-        plan = plan.model_copy(update={"price": price, "dense_price": dense})
-        plans.append(_completed(calibration, plan, reading) if complete and not number else plan)
+    for target in targets:
+        made: list[Read] = []
+        for grid, of_grid in zip(grids, errors, strict=True):
+            options: list[Sampler | None] = [*grid.samplers(grid.fine), None]
+            choice, sized = _choose(
+                calibration, target, per, margin, texts, of_grid, options, biased
+            )
+            by_probe = np.array([text.by_probe(choice) for text in sized])
+            reading = max(0.0, float(by_probe.mean()) - sum(parts.values()))
+            mean_keys = float(np.mean([text.mean_keys(choice) for text in sized]))
+            visible = float(np.mean([text.sums.mean_visible for text in texts]))
+            shares = np.mean([text.at(text.shares(), choice) for text in sized], axis=0)
+            sampled = _plan(
+                calibration,
+                target,
+                by_probe,
+                texts[0].run.limit,
+                mean_keys=mean_keys,
+                mean_visible=visible,
+                per=per,
+                scheme=type(grid.family).__name__,
+                cost="read",
+                price=mean_keys,
+                dense_price=visible,
+                decode=decode,
+                heads=_table(choice, options),
+                evict=evict,
+                quantize=quantize,
+                rounding=rounding,
+                machine=None if decode is None else machine or CostModel(),
+                losses={"keys read": reading} | parts,
+                contributions=shares,
+                keys=np.mean([text.at(text.keys, choice) for text in sized], axis=0),
+            )
+            made.append((sampled, shares))
+        fastest = min(made, key=lambda read: read[0].milliseconds()[1]) if made[1:] else made[0]
+        plans.append(fastest)
     return plans
+
+
+def _other_losses(terms: TextTerms, rounded: bool, evict: EvictionRule | None) -> dict[str, Array]:
+    """Loss of a given precision and eviction along the probes, by knob (K,)."""
+    losses: dict[str, Array] = {}
+    if rounded:
+        by_part = terms.rounding()[0].sum((1, 2))
+        losses |= dict(zip(("key bits", "value bits"), by_part, strict=True))
+    if evict is not None:
+        losses["eviction"] = terms.eviction_of(evict)[0]
+    return losses
 
 
 def _choose(
     calibration: CalibrationSet,
     target: Target,
-    grid: SamplerGrid,
-    kinds: tuple[str, str],
+    per: str,
     margin: float | None,
     terms: Sequence[TextTerms],
     errors: list[SizeErrors],
@@ -303,43 +300,26 @@ def _choose(
             values = np.array([text.by_probe(choice).mean() for text in errors])
             return bool(constrained(values, margin) <= largest)
 
-        if kinds[0] == "model":
+        if per == "model":
             return cheapest_common(errors, allowed)
-        return allocate(errors, _together(calibration, *kinds), allowed)
+        return allocate(errors, calibration.shape[1] if per == "layer" else 1, allowed)
 
     choice = choose()
     for _ in range(3 if biased else 0):
         table = _table(choice, options)
-        pairs = enumerate(zip(terms, errors, strict=True))
         errors = [
-            size.with_bias(choice, calibration.bias(text, found, table))
-            for text, (found, size) in pairs
+            size.with_bias(choice, calibration.bias(text, terms[text], table))
+            for text, size in enumerate(errors)
         ]
         choice = choose()
     return choice, errors
 
 
-def _plan_of(
-    calibration: CalibrationSet,
-    target: Target,
-    grid: SamplerGrid,
-    kinds: tuple[str, str],
-    choice: Choice,
-    options: Sequence[Sampler | None],
-    errors: Sequence[SizeErrors],
-    terms: Sequence[TextTerms],
+def _plan(
+    calibration: CalibrationSet, target: Target, by_probe: Array, limit: float, **fields: Any
 ) -> Plan:
-    by_probe = np.array([text.by_probe(choice) for text in errors])
+    """Plan that was not run yet; `by_probe` (T, K) is its error on every text by each probe."""
     values = by_probe.mean(1)
-    visible = [one.sums.visible / one.sums.keys[0].size / one.sums.queries for one in terms]
-    per, cost = kinds
-    dense = np.full(choice.shape, len(options) - 1)
-    gather = np.sum if cost == "bytes" else np.mean  # bytes are those of the whole model
-    price, dense_price = (
-        float(np.mean([gather(text.at(text.cost, index)) for text in errors]))
-        for index in (choice, dense)
-    )
-    limit = terms[0].run.limit
     trusted = bool(values.mean() <= limit)
     return Plan(
         target=target,
@@ -350,30 +330,19 @@ def _plan_of(
         measured_stderr=None,
         trusted=trusted,
         doubt="" if trusted else f"the target is beyond {limit:.3g}, where predictions hold",
-        mean_keys=float(np.mean([text.mean_keys(choice) for text in errors])),
-        mean_visible=float(np.mean(visible)),
-        per=per,  # type: ignore[arg-type]
-        scheme=type(grid.family).__name__,
-        cost=cost,  # type: ignore[arg-type]
-        price=price,
-        dense_price=dense_price,
         tokens=calibration.tokens,
-        decode=None,
         probes=calibration.probes,
         model=calibration.name,
         weights=calibration.weights,
         architecture=calibration.architecture,
-        heads=tuple(map(tuple, _table(choice, options))),
-        evict=None,
-        machine=None,
-        contributions=np.mean([text.at(text.shares(), choice) for text in errors], axis=0),
-        keys=np.mean([text.at(text.keys, choice) for text in errors], axis=0),
+        number=calibration.number,
         sensitivity=None,
         kv_keys=None,
+        **fields,
     )
 
 
-def _completed(calibration: CalibrationSet, plan: Plan, reading: Array | None = None) -> Plan:
+def _completed(calibration: CalibrationSet, plan: Plan, reading: Array) -> Plan:
     """Return a plan with what only runs of it show.
 
     A run on the first text, which trust is withdrawn by; nats that the next token loses for a
@@ -391,54 +360,32 @@ def _completed(calibration: CalibrationSet, plan: Plan, reading: Array | None = 
     if plan.target.measure != "kl":
         return plan.model_copy(update=update)
     squares, shared = calibration.squared_errors([list(row) for row in plan.heads], plan.decode)
-    shown = all(
+    estimated = all(
         s.draws in ("independent", "pages") and s.weighted for s in plan.samplers().values()
     )
-    shares = plan.contributions if reading is None else reading
-    sensitivity = shares / np.maximum(squares, 1e-30) * (squares > 0)
-    update |= {"sensitivity": sensitivity if shown else None, "kv_keys": shared}
+    sensitivity = reading / np.maximum(squares, 1e-30) * (squares > 0)
+    update |= {"sensitivity": sensitivity if estimated else None, "kv_keys": shared}
     return plan.model_copy(update=update)
-
-
-def _together(calibration: CalibrationSet, per: str, cost: str) -> int:
-    """Heads of a layer that have one size."""
-    heads = calibration.shape[1]
-    if per == "layer":
-        return heads
-    return 1 if cost == "read" else heads // calibration.architecture["kv_heads"]
 
 
 def _check_rest(
     target: Target,
-    errors: Sequence[SizeErrors],
+    added: float,
     evict: EvictionRule | None,
-    quantize: Quantize | None,
+    quantize: tuple[Quantize | None, ...] | None,
     rounding: Array | None,
 ) -> None:
     """Refuse changes whose own error is past the target already."""
-    added = float(np.mean([text.added for text in errors]))
     assert target.distance is not None
     if added < target.distance:
         return
-    names = " and ".join(one.name for one in (evict, quantize) if one is not None)
+    changes: list[Any] = [evict, None if quantize is None else quantize[0]]
+    names = " and ".join(change.name for change in changes if change is not None)
     blame = "" if rounding is None else f" ({blame_layers(rounding)})"
     raise BadInput(
         f"{names} costs {added:.3g}{target.unit} alone{blame}, above the target of "
         f"{target.distance:.3g}: keep more, or allow more."
     )
-
-
-def _check_forgets(calibration: CalibrationSet, family: Sampler) -> None:
-    if not calibration.causal:
-        raise BadInput(
-            f"{calibration.name} reads all its tokens at once, so every key must be there: "
-            'cost="stored" is for causal models.'
-        )
-    if not family.forgets:
-        raise BadInput(
-            f"{type(family).__name__} may read any key for a later query, so all of them must stay "
-            'stored; plan cost="stored" with scheme="sinks-recent:4,64", which forgets.'
-        )
 
 
 def _uniform(calibration: CalibrationSet, sampler: Sampler | None) -> SamplerTable:
@@ -448,8 +395,3 @@ def _uniform(calibration: CalibrationSet, sampler: Sampler | None) -> SamplerTab
 
 def _table(choice: Choice, options: Sequence[Sampler | None]) -> SamplerTable:
     return [[options[index] for index in row] for row in choice.tolist()]
-
-
-def _without_output(terms: TextTerms) -> TextTerms:
-    """Drop the dense model's output, which only biased samplers are compared with."""
-    return replace(terms, run=replace(terms.run, read=terms.run.read[:0]))

@@ -32,6 +32,7 @@ from attnlimit.models.attention import (
 )
 from attnlimit.models.captured import Captured, OutputGradients, Probes
 from attnlimit.models.captures import Capture, call_of, layer_of, open_capture
+from attnlimit.models.eviction.context import evictable_layers
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import Encoded, encode, run, unwrap
 from attnlimit.models.store import (
@@ -39,7 +40,6 @@ from attnlimit.models.store import (
     AlreadyWritten,
     CaptureWriter,
     Place,
-    local_path,
     mapped,
     rows_of,
 )
@@ -167,17 +167,17 @@ def run_probes(
     def attention(call: Call) -> Tensor:
         single = call.precise()
         output = attend_dense(single) + root.to(single.query.dtype)
-        held = replace(
+        detached = replace(
             call, query=call.query.detach(), key=call.key.detach(), value=call.value.detach()
         )
         if prompt is not None:
-            held = prompt.whole(held)
+            detached = prompt.whole(detached)
 
         def hook(grad: Tensor) -> None:
             own = torch.nn.functional.pad(grad[0].detach(), (0, 0, skipped, 0))
-            receiver.on_gradient(held, number, own)
+            receiver.on_gradient(detached, number, own)
 
-        receiver.on_layer(held)
+        receiver.on_layer(detached)
         output.register_hook(hook)
         return output
 
@@ -189,7 +189,7 @@ def run_probes(
         if not read.requires_grad:
             raise BadInput(
                 f"No gradient reaches the output of {type(network).__name__}: load the model in "
-                "float32, not quantised, or give an output function that is differentiable."
+                "float32, not quantised, or give a target that is differentiable."
             )
         if not torch.isfinite(read).all():
             raise BadInput(
@@ -318,7 +318,7 @@ def capture_sensitivities(
     """
     encoded = encode(model, text)
     encoded.source.update(about or {})
-    write_probed(model, encoded, local_path(folder), probes, output, seed)
+    write_probed(model, encoded, Path(folder).expanduser(), probes, output, seed)
     return open_capture(folder)
 
 
@@ -419,8 +419,6 @@ def output_weights(model: Any, text: Any, *, probes: int = 4, seed: int = 0) -> 
     probes : int
         Backward passes.
     """
-    from attnlimit.models.eviction.context import evictable_layers
-
     network, _ = unwrap(model)
     target = choose_target(network, "kl")
     sums: dict[int, Tensor] = {}

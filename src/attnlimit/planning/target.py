@@ -11,9 +11,9 @@ A new kind of output is one class that extends `Target` and is decorated with `r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -22,7 +22,6 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.constants import (
     COSINE_LIMIT,
-    FUNCTION_LIMIT,
     KL_LIMIT,
     KL_LIMIT_UNCERTAINTY,
     THIRD_ORDER,
@@ -276,69 +275,16 @@ class EmbeddingAngle(Target):
         return COSINE_LIMIT
 
 
-@dataclass(frozen=True)
-class Function(Target):
-    """Squared error of any differentiable function of the outputs."""
-
-    function: Callable[[Outputs], Tensor]
-    distance: float | None = None
-
-    name = "function"
-    measure = "squared_error"
-    label = "squared error"
-    default = 1.0
-
-    @classmethod
-    def to_distance(cls, value: float) -> float:
-        return checks.positive(value, "The squared error")
-
-    @classmethod
-    def to_value(cls, distance: float) -> float:
-        return distance
-
-    def read(self, outputs: Outputs) -> Tensor:
-        """Value of the function, as one vector."""
-        value = self.function(outputs)
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            raise BadInput(
-                f"The output function must return a tensor of real numbers, got {type(value)}."
-            )
-        return value.reshape(-1)
-
-    def probes(self, read: Tensor, count: int, generator: torch.Generator) -> Iterator[Tensor]:
-        """Random directions."""
-        for _ in range(count):
-            yield _normal(read, generator) @ read
-
-    def scale(self, read: Tensor) -> float:
-        return 1.0
-
-    def between(self, read: Tensor, other: Tensor) -> float:
-        return float((other - read).square().sum())
-
-    def limit(self, read: Tensor) -> float:
-        """A share of its own square, as of an embedding's."""
-        return FUNCTION_LIMIT * float(read.detach().square().sum())
-
-
-Output: TypeAlias = str | Target | Callable[[Outputs], Tensor] | None
-
-
-def choose_target(network: Any, output: Output) -> Target:
+def choose_target(network: Any, output: str | Target | None) -> Target:
     """Return the target that `output` names or is; by default next tokens or the embedding."""
     if isinstance(output, Target):
         target: Target = output
-    elif output is None:
-        target = TARGETS[default_target(network)]()
-    elif isinstance(output, str):
-        if output not in TARGETS:
-            names = ", ".join(f'"{name}"' for name in TARGETS.names())
-            raise BadInput(f"output must be {names} or a function of the outputs, got {output!r}.")
-        target = TARGETS[output]()
-    elif callable(output):
-        target = Function(output)
     else:
-        raise BadInput(f"output must be a name, a Target or a function, got {output!r}.")
+        name = default_target(network) if output is None else output
+        if not isinstance(name, str) or name not in TARGETS:
+            names = ", ".join(f'"{known}"' for known in TARGETS.names())
+            raise BadInput(f"output must be {names} or a Target, got {output!r}.")
+        target = TARGETS[name]()
     reason = target.fits(network)
     if reason:
         raise BadInput(reason)

@@ -12,11 +12,10 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.errors import BadInput
-from attnlimit.models.captures import Capture, capture
+from attnlimit.models.captures import Capture, StoredCaptures, capture, passage_of
 from attnlimit.models.curves import measure_capture, predict_capture
 from attnlimit.models.loading import BUNDLED, load_once
 from attnlimit.models.texts import read_corpus, wikipedia
-from attnlimit.planning.passages import StoredCaptures, passage_of
 from attnlimit.reproduce.compare import OWN
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
 from attnlimit.samplers import Iid, Keep, Sampler, SinksAndRecent, TopK
@@ -66,7 +65,7 @@ def with_capture(experiment: Experiment, config: Config, folder: str | Path) -> 
             f"{experiment.name} needs more than a capture holds, or reads no model at all; leave "
             "--capture out."
         )
-    stored = StoredCaptures.at([folder])
+    stored = StoredCaptures.at(folder)
     first = stored.captures()[0]
     about, text = first.source, passage_of(first, folder)
     layers = [layer for layer in config["layers"] if layer in first.layers] or list(first.layers)
@@ -107,7 +106,7 @@ def captured(name: str, text: str, tokens: int, layers: tuple[int, ...] | None =
 def capture_of(shard: Shard, layers: tuple[int, ...] | None = None) -> Capture:
     """Capture the text of a shard's configuration, or open the folder that it names."""
     if "capture" in shard:
-        return StoredCaptures.read(shard["capture"]).captures()[0]
+        return StoredCaptures(**shard["capture"]).captures()[0]
     return captured(shard["model"], shard["text"], shard["tokens"], layers)
 
 
