@@ -34,8 +34,8 @@ from .samplers import WithoutReplacement as WithoutReplacement
 from .simulate import RateFit as RateFit
 from .simulate import fit_rate as fit_rate
 from .simulate.measure import measure as measure
-from .theory.fluctuation import Fluctuation as Fluctuation
-from .theory.fluctuation import fluctuation as fluctuation
+from .theory.delta import Fluctuation as Fluctuation
+from .theory.delta import fluctuation as fluctuation
 from .theory.limit import horizon as horizon
 from .theory.limit import limit as limit
 from .theory.low_temperature.hardmax import HardmaxError as HardmaxError
@@ -44,7 +44,6 @@ from .theory.low_temperature.temperature import BestTemperature as BestTemperatu
 from .theory.low_temperature.temperature import ScheduleError as ScheduleError
 from .theory.low_temperature.temperature import best_temperature as best_temperature
 from .theory.low_temperature.temperature import schedule_error as schedule_error
-from .theory.moments import covariance_influence as covariance_influence
 from .theory.moments import mean_covariance as mean_covariance
 from .theory.moments import mean_influence as mean_influence
 from .theory.one_query.gaussian import GaussianLaw as GaussianLaw

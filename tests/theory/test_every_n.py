@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import attnlimit as al
-from attnlimit.theory.one_query.average import average_pointwise_error
+from attnlimit.theory.one_query.pointwise import average_pointwise_error
 
 RNG = np.random.default_rng(3)
 SETTINGS = {

@@ -74,10 +74,6 @@ CALLS = {
         set(WRONG_ARRAYS) - {"empty", "three axes"},
     ),
     "influence y": (lambda v: al.mean_influence(HEAD, TOKENS, v), set(WRONG_ARRAYS)),
-    "covariance influence y": (
-        lambda v: al.covariance_influence(HEAD, TOKENS, v),
-        set(WRONG_ARRAYS),
-    ),
     "empirical points": (lambda v: al.Empirical(v), set(WRONG_ARRAYS) - {"other width"}),
     "empirical weights": (lambda v: al.Empirical(X, v), set(WRONG_ARRAYS) - {"none"}),
     "gaussian cov": (lambda v: al.Gaussian(v), set(WRONG_ARRAYS)),

@@ -23,7 +23,6 @@ LAWS = {
     "pointwise": lambda t: al.pointwise_error(HEAD, t, X, N, covariance=True).covariance,
     "mean covariance": lambda t: al.mean_covariance(HEAD, t),
     "mean influence": lambda t: al.mean_influence(HEAD, t, X),
-    "covariance influence": lambda t: al.covariance_influence(HEAD, t, X),
     "hardmax": lambda t: al.hardmax_error(HEAD, t, X, N).mse,
     "schedule": lambda t: al.schedule_error(HEAD, t, X[0], N, constant=2.0).mse,
     "uniform bound": lambda t: al.uniform_bound(HEAD, t, 0.5, N).bound,

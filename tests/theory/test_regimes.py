@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import attnlimit as al
-from attnlimit.theory.quadratic_form import quadratic_form_cdf
+from attnlimit.theory.regimes import quadratic_form_cdf
 
 
 @given(

@@ -26,7 +26,7 @@ from attnlimit.planning.search import (
 )
 from attnlimit.result import Result, table
 from attnlimit.samplers import Sampler
-from attnlimit.theory.fluctuation import fluctuation
+from attnlimit.theory.delta import fluctuation
 from attnlimit.theory.limit import limit
 from attnlimit.theory.one_query.pointwise import pointwise_error
 from attnlimit.tokens import Tokens

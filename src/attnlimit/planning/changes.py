@@ -46,7 +46,7 @@ from attnlimit.theory.one_query.first_order import (
     threshold_sums,
     weight_law,
 )
-from attnlimit.theory.one_query.scalar import scalar_law
+from attnlimit.theory.one_query.kept import scalar_law
 
 
 def as_change(change: Any, prompt: int | None = None) -> Change:

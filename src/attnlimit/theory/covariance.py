@@ -1,7 +1,6 @@
 """First-order law of the outputs' covariance, and the size of its next order.
 
-All n tokens are queries and keys. With psi_S the influence of a token on the covariance
-(`attnlimit.theory.moments.covariance_influence`),
+All n tokens are queries and keys. With psi_S the influence of a token on the covariance,
 
     E|Cov_n - Cov|_F^2 = C / n + D_n,    C = E|psi_S(y)|_F^2,    D_n of order 1/n^2.
 
@@ -65,7 +64,11 @@ class TokenResponses:
     own_log_ratios: Array  # (M, M): of the tokens as queries (rows) on the tokens
 
     def influences(self) -> Array:
-        """psi_S of each token, (M, c, c)."""
+        """psi_S of each token, (M, c, c).
+
+        psi_S(y) = (Gamma(y) - m)(Gamma(y) - m)' - S + 2 sym E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))
+        (Gamma(x) - m)'], with m and S mean and covariance of the limit's outputs.
+        """
         mean = self.weights @ self.limits
         centred, own = self.limits - mean, self.own_limits - mean
         covariance = (self.weights * centred.T) @ centred
@@ -131,9 +134,10 @@ def covariance_first_order(
         Where C is infinite (horizon 1 or more), and at n whose next order passes 30 % of C/n.
     """
     check_limit(head, tokens)
+    own_error = 0.0
     if isinstance(tokens.form, GaussianForm):
         white = WhitenedHead.of(head, tokens)
-        energy, own_error = gaussian_covariance_energy(white), 0.0
+        energy = gaussian_covariance_energy(white)
         if not np.isfinite(energy):
             raise BadInput(
                 "the first-order variance of the covariance error is infinite at a horizon of 1 or "
@@ -143,29 +147,25 @@ def covariance_first_order(
     elif (atoms := tokens.atoms()) is not None:
         points, weights = atoms
         scores = head.tilts(points) @ points.T
-        return population_covariance(scores, points @ head.V.T, n, weights)
+        energy, samples = population_responses(scores, points @ head.V.T, weights)
     else:
         energy, own_error = _quasi_energy(head, tokens)
         samples = [_quasi_responses(head, tokens, seed) for seed in (0, 1)]
     return _first_order(energy, own_error, samples, n)
 
 
-def population_covariance(
-    scores: Array, values: Array, n: NDArray[np.int64], weights: Array | None = None
-) -> FirstOrderCovariance:
-    """The same for n tokens drawn with replacement from finitely many.
-
-    Parameters
-    ----------
-    scores : (N, N) array
-        Score of each query token (row) on each key token (column).
-    values : (N, d_v) array
-    n : array of int
-    weights : (N,) array, optional
-        Probability of each token; uniform by default.
-    """
+def population_responses(
+    scores: Array, values: Array, weights: Array
+) -> tuple[float, list[TokenResponses]]:
+    """C and samples for finitely many tokens of scores (N, N) and values (N, d_v)."""
     size = len(values)
-    weights = np.full(size, 1 / size) if weights is None else weights
+
+    def responses(chosen: NDArray[np.int64], chances: Array) -> TokenResponses:
+        own = ratios[np.ix_(chosen, chosen)]
+        return TokenResponses(
+            weights, limits, ratios[:, chosen], chances, values[chosen], limits[chosen], own
+        )
+
     largest = scores.max(axis=1, keepdims=True)
     with np.errstate(divide="ignore"):
         normaliser = np.log(np.exp(scores - largest) @ weights)[:, None] + largest
@@ -174,18 +174,17 @@ def population_covariance(
     energy, block = 0.0, max(1, 2**24 // (size * values.shape[1] ** 2 + 1))
     for start in range(0, size, block):
         some = np.arange(start, min(start + block, size))
-        part = _population_responses(ratios, limits, values, weights, some, weights[some])
+        part = responses(some, weights[some])
         energy += float(weights[some] @ _squares(part.influences()))
+    if size <= _TOKENS:
+        return energy, [responses(np.arange(size), weights)]
     samples = []
-    for seed in (0, 1) if size > _TOKENS else (0,):
-        chosen, chances = np.arange(size), weights
-        if size > _TOKENS:
-            shift = np.random.default_rng(seed).random()
-            places = (np.arange(_TOKENS) + shift) / _TOKENS * weights.sum()
-            chosen = np.minimum(np.searchsorted(np.cumsum(weights), places), size - 1)
-            chances = np.full(_TOKENS, 1 / _TOKENS)
-        samples.append(_population_responses(ratios, limits, values, weights, chosen, chances))
-    return _first_order(energy, 0.0, samples, n)
+    for seed in (0, 1):
+        places = (np.arange(_TOKENS) + np.random.default_rng(seed).random()) / _TOKENS
+        chosen = np.searchsorted(np.cumsum(weights), places * weights.sum())
+        chances = np.full(_TOKENS, 1 / _TOKENS)
+        samples.append(responses(np.minimum(chosen, size - 1), chances))
+    return energy, samples
 
 
 def gaussian_covariance_energy(white: WhitenedHead) -> float:
@@ -316,21 +315,6 @@ def _quasi_energy(head: Head, tokens: Tokens) -> tuple[float, float]:
     energy = float((products @ chances).mean())
     spread = np.sqrt(chances**2 @ (products.mean(axis=0) - energy) ** 2)
     return max(energy, 0.0), float(np.hypot(spread, (products @ chances).std()))
-
-
-def _population_responses(
-    ratios: Array,
-    limits: Array,
-    values: Array,
-    weights: Array,
-    chosen: NDArray[np.int64],
-    chances: Array,
-) -> TokenResponses:
-    share = chances / chances.sum()
-    own = ratios[np.ix_(chosen, chosen)]
-    return TokenResponses(
-        weights, limits, ratios[:, chosen], share, values[chosen], limits[chosen], own
-    )
 
 
 def _first_order(

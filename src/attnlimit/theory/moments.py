@@ -137,46 +137,6 @@ def _quasi_mean_influence(head: Head, tokens: Tokens, points: Array, seed: int) 
     return as_query + (points @ head.V.T) * sums[:, :1] - sums[:, 1:]
 
 
-def covariance_influence(head: Head, tokens: Tokens, y: ArrayLike) -> Array:
-    """Influence of each token on the covariance of the outputs, of shape (m, d_v, d_v).
-
-    psi_S(y) = (Gamma(y) - m)(Gamma(y) - m)' - S + 2 sym E_x[e^{<Ax,y> - K(Ax)} (Vy - Gamma(x))
-    (Gamma(x) - m)'], with m and S mean and covariance of the limit's outputs.
-    """
-    check_limit(head, tokens)
-    points = checks.rows(y, tokens.dim, "y", "the dimension of the tokens")
-    if tokens.is_gaussian:
-        white, g, gain, shrunk = _key_response(head, tokens, points)
-        values = white.values.T
-        spread = white.tilt_cov @ np.linalg.inv(np.eye(len(white.B)) + white.tilt_cov)
-        spread, own_spread = (white.values @ m @ values for m in (spread, white.tilt_cov))
-        key, asked = shrunk @ values, g @ white.B @ values
-        moved = (g - white.offset - shrunk) @ values  # E[b | g] - offset
-        # gain 2 sym (key moved' - spread) + asked asked' - own_spread, as half and its transpose
-        half = (gain[:, None] * key)[:, :, None] * moved[:, None, :]
-        half += asked[:, :, None] * (asked / 2)[:, None, :]
-        half -= gain[:, None, None] * spread + own_spread / 2
-        return np.asarray(half + np.swapaxes(half, 1, 2))
-    return quasi_covariance_influence(head, tokens, points, 0)
-
-
-def quasi_covariance_influence(head: Head, tokens: Tokens, points: Array, seed: int) -> Array:
-    """`covariance_influence` by the rule of queries with this seed."""
-    queries, weights = tokens.rule(_QUASI_POINTS, seed)
-    output = limit(head, tokens)
-    at_queries = output(queries)
-    centred = at_queries - weights @ at_queries
-    own = output(points) - weights @ at_queries
-    result = own[:, :, None] * own[:, None, :] - (weights * centred.T) @ centred
-    size = head.value_dim
-    moments = (at_queries[:, :, None] * centred[:, None, :]).reshape(len(queries), -1)
-    columns = np.concatenate([centred, moments], axis=1) * weights[:, None]
-    sums = _ratio_sums(head, tokens, points, queries, columns)
-    as_key = (points @ head.V.T)[:, :, None] * sums[:, None, :size]
-    as_key -= sums[:, size:].reshape(-1, size, size)
-    return result + as_key + np.swapaxes(as_key, 1, 2)
-
-
 def _key_response(
     head: Head, tokens: Tokens, points: Array
 ) -> tuple[WhitenedHead, Array, Array, Array]:

@@ -15,7 +15,7 @@ from attnlimit.errors import BadInput, NotConverged
 from attnlimit.head import Head
 from attnlimit.theory.covariance import covariance_first_order
 from attnlimit.theory.delta import delta_variance
-from attnlimit.theory.one_query.average import average_pointwise_error
+from attnlimit.theory.one_query.pointwise import average_pointwise_error
 from attnlimit.theory.rates import rate
 from attnlimit.theory.two_query.mean import mean_error
 from attnlimit.tokens import Tokens

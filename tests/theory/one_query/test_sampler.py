@@ -5,9 +5,9 @@ import pytest
 import torch
 
 import attnlimit as al
+from attnlimit.theory.one_query.kept import subset_law
 from attnlimit.theory.one_query.population import population_law
 from attnlimit.theory.one_query.sampler import sampler_law
-from attnlimit.theory.one_query.subset import subset_law
 
 SCORES = torch.randn(3, 20, generator=torch.Generator().manual_seed(0), dtype=torch.double)
 VALUES = torch.randn(20, 2, generator=torch.Generator().manual_seed(1), dtype=torch.double)

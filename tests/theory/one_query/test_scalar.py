@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from attnlimit.errors import BadInput
-from attnlimit.theory.one_query.kept import kept_law
-from attnlimit.theory.one_query.scalar import first_order_scalar_variance, scalar_law
+from attnlimit.theory.one_query.first_order import key_variances
+from attnlimit.theory.one_query.kept import kept_law, scalar_law
 
 
 def problem(queries=4, keys=25, scale=1.0, seed=0):
@@ -54,7 +54,10 @@ def test_the_first_order_is_reached_when_many_keys_matter_little():
         scores, chance, numbers = problem(keys=keys, scale=0.3)
         chance = 0.5 + chance / 2
         law = scalar_law(scores, numbers, chance)
-        first = first_order_scalar_variance(scores, numbers, chance)
+        weights = torch.softmax(scores, -1)
+        shift = numbers - (weights * numbers).sum(-1, keepdim=True)
+        odds = torch.where(chance > 0, 1 / chance - 1, 0.0)
+        first = key_variances(weights, odds, shift.square()).sum(-1)
         gaps.append(float((first / law.mse - 1).abs()[0]))
     assert gaps[0] < 0.1
     assert gaps[1] < gaps[0] / 4

@@ -23,7 +23,6 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.samplers import Sampler
 from attnlimit.samplers.two_level import PAGE
-from attnlimit.theory.one_query.value_rows import value_variance
 
 
 def key_variances(weights: Tensor, odds: Tensor | float, squares: Tensor | float) -> Tensor:
@@ -123,6 +122,47 @@ def weight_law(sampler: Sampler, scores: Tensor, weights: Tensor, queries: Tenso
         spread = torch.where(centre < 1, single / both * (1 + 3 * noise[..., None]), 0.0)
     mean = centre - single + single.sum(-1, keepdim=True) * centre
     return WeightLaw(centre, mean, spread, noise, inclusion)
+
+
+STARTS = 64
+"""Starts that the variance of systematic sampling is averaged over, evenly spaced."""
+
+
+def value_variance(weights: Tensor, along: Tensor, size: int, systematic: bool) -> Tensor:
+    """Variance of the mean of `size` value rows drawn by their weights, (..., R).
+
+    `along` (..., R, N) are the numbers to average. With one row from each stratum [(s-1)/S, s/S) of
+    the cumulated weights the mean of a has the variance
+    (1/S) sum_j P_j a_j^2 - (1/S^2) sum_s (mean of a over stratum s)^2.
+    """
+    ends = weights.double().cumsum(-1)
+    ends = (ends / ends[..., -1:]).clamp_max(1.0)
+    shares = torch.diff(ends, prepend=torch.zeros_like(ends[..., :1]))
+    numbers = along.double()
+    mean = (shares * numbers).sum(-1)
+
+    def row(points: Tensor) -> Tensor:
+        wanted = points.expand(*ends.shape[:-1], -1).contiguous()
+        found = torch.searchsorted(ends, wanted, right=True).clamp_max(ends.shape[-1] - 1)
+        return found.expand(*numbers.shape[:-1], -1)
+
+    grid = torch.arange(size, dtype=torch.double)
+    if systematic:
+        total = torch.zeros_like(mean)
+        for start in range(STARTS):
+            drawn = numbers.gather(-1, row((grid + (start + 0.5) / STARTS) / size))
+            total += (drawn.mean(-1) - mean).square()
+        return (total / STARTS).to(along.dtype)
+    # The integral of a(u) up to the edge of each stratum.
+    edges = torch.arange(1, size, dtype=torch.double) / size
+    at = row(edges)
+    before = (shares * numbers).cumsum(-1) - shares * numbers
+    starts = (ends - shares).expand(numbers.shape).gather(-1, at)
+    inner = before.gather(-1, at) + (edges - starts) * numbers.gather(-1, at)
+    whole = torch.cat([torch.zeros_like(mean)[..., None], inner, mean[..., None]], -1)
+    square = (shares * numbers.square()).sum(-1)
+    variance = square / size - torch.diff(whole, dim=-1).square().sum(-1)
+    return variance.clamp_min(0.0).to(along.dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,13 +1,16 @@
-"""Keep some keys, sample the rest: the exact error of any such scheme, before it is run.
+"""Keys kept by chance: error of attention over them, before any is drawn.
 
 Key j is kept independently with probability p_j, with score weight c_j = e^{s_j} / p_j (weighted:
 the denominator is unbiased) or e^{s_j}; p_j = 1 for a sink, a window or a top key. With
-w_j = t c_j and r_j = p_j e^{-w_j} / (1 - p_j + p_j e^{-w_j}), exactly
+w_j = t c_j and r_j = p_j e^{-w_j} / (1 - p_j + p_j e^{-w_j}),
 
     E Gamma~ - Gamma     = int sum_j c_j u_j r_j P(t) dt,   P(t) = prod_j (1 - p_j + p_j e^{-w_j}),
     E |Gamma~ - Gamma|^2 = int t [ sum_j c_j^2 |u_j|^2 r_j (1-r_j) + |sum_j c_j u_j r_j|^2 ] P dt
 
-where u_j is the key's value less the output over all keys (docs/theory/schemes.md).
+where u_j is the key's value less the output over all keys (docs/theory/schemes.md). A uniform
+subset of m of R keys is independent keeping with p = m / R, given that m are kept. With
+z = e^{i theta} marking each kept key, E[f; size = m] is the average over theta of
+e^{-im theta} E[f z^size]: the same law with p e^{-w} replaced by p z e^{-w}.
 """
 
 from __future__ import annotations
@@ -18,7 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import binom
 from torch import Tensor
 
 from attnlimit import checks
@@ -33,12 +37,21 @@ from attnlimit.theory.one_query.quadrature import (
     start_weights,
     times_between,
 )
-from attnlimit.theory.one_query.sampled import SamplerLaw, by_blocks, checked, squared_distance
+from attnlimit.theory.one_query.sampled import (
+    SamplerLaw,
+    by_blocks,
+    certain_law,
+    checked,
+    squared_distance,
+)
 from attnlimit.tokens import Tokens
 
 TOLERANCE = 1e-4
 _MARGIN = 11.0  # log of how far above its mean a denominator may come, over START
 _DEPTH = 30.0
+_SPREAD = 9.0  # deviations of a subset's size that are told apart: others have a chance of e^-40
+
+Complex = NDArray[np.complex128]
 
 
 def kept_error(
@@ -203,3 +216,88 @@ def thinned(
         parts = square * inner, linear * pull, square * second.sum(-1), linear * first.sum(-1)
         found = tuple(map(torch.add, found, parts)) if found else parts
     return Sums(*found)
+
+
+class ScalarLaw(NamedTuple):
+    """Error of the average of scalars over the kept keys, at each query."""
+
+    bias: Tensor  # (..., R)
+    mse: Tensor  # (..., R)
+
+
+def scalar_law(
+    scores: ArrayLike | Tensor,
+    values: ArrayLike | Tensor,
+    chance: ArrayLike | Tensor,
+    *,
+    weighted: bool = True,
+) -> ScalarLaw:
+    """Exact bias and mean squared error of scalars averaged over keys that are kept by chance.
+
+    Parameters
+    ----------
+    scores : (R, N) array or tensor
+        Scores of R queries on N keys; -inf where a key is not visible.
+    values : (..., R, N) array or tensor
+        The scalars of each query's keys; several sets of them share the work.
+    chance : (N,) or (R, N) array or tensor
+        Probability that each key is kept; at least one must be 1 at every query.
+    weighted : bool
+        Whether a kept key's weight is divided by its chance.
+    """
+    rows, numbers = (found.double() for found in checked(scores, values, scalars=True))
+    keep = chances(rows, chance)
+    output = (torch.softmax(rows, 1) * numbers).sum(-1)
+
+    def some(part: slice) -> tuple[Tensor, ...]:
+        moments = scalars(output[..., part], numbers[..., part, :])
+        return thinned(rows[part], keep[part], weighted, moments)
+
+    mse, bias, _, total = by_blocks(some, *rows.shape)
+    check_weights(total, TOLERANCE)
+    return ScalarLaw(bias, mse)
+
+
+def circle(rest: int, sample: int) -> tuple[Complex, Complex]:
+    """Nodes z, and weights such that E[f | size] is the real part of sum weight E[f z^size].
+
+    `sample` keys of `rest`. Half of the circle counts for both halves.
+    """
+    share = sample / max(rest, 1)
+    apart = 2 * int(np.ceil(_SPREAD * np.sqrt(rest * share * (1 - share)) / 2)) + 8
+    nodes = min(rest + 1, apart)
+    mark = np.exp(2j * np.pi * np.arange(nodes // 2 + 1) / nodes)
+    fold = np.full(len(mark), 2.0)
+    fold[0] = 1.0  # the ends are their own mirror images
+    if nodes % 2 == 0:
+        fold[-1] = 1.0
+    return mark, mark.conj() ** sample * fold / (nodes * binom.pmf(sample, rest, share))
+
+
+def subset_law(scores: ArrayLike | Tensor, values: ArrayLike | Tensor, size: int) -> SamplerLaw:
+    """Error of attention over `size` distinct keys of those visible, or all where there are fewer.
+
+    Parameters
+    ----------
+    scores : (R, N) array or tensor
+        Scores of R queries on N keys; -inf where a key is not visible.
+    values : (N, d_v) array or tensor
+    """
+    rows, points = (given.double() for given in checked(scores, values))
+    visible = rows > -torch.inf
+    count = checks.count(size, "size")
+    chance = (count / visible.sum(1, keepdim=True).double()).clamp_max(1.0) * visible
+    law = certain_law(rows, points, chance, weighted=False)  # where nothing is random
+    total = torch.ones(len(rows), dtype=torch.double)
+    for row in torch.nonzero((chance % 1).any(1)).ravel().tolist():
+        seen = visible[row]
+        key_scores, key_values = rows[row, seen][None], points[seen]
+        mark, weight = (torch.from_numpy(each) for each in circle(len(key_values), count))
+        moments = vectors(torch.softmax(key_scores, 1) @ key_values, key_values)
+        marks = mark[:, None].expand(-1, len(key_values))
+        sums = thinned(key_scores, chance[row, seen][None], False, moments, marks)
+        mse, bias, participation, one = ((weight * each).sum(-1).real.numpy() for each in sums)
+        law.mse[row], law.bias[row], law.participation[row] = mse, bias, participation
+        total[row] = float(one)
+    check_weights(total, TOLERANCE)
+    return law

@@ -1,17 +1,19 @@
-"""How wrong is attention over the keys that a sampler keeps? Exactly, before anything is drawn."""
+"""Error of attention over the keys that a sampler keeps, before any is drawn."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from attnlimit.errors import BadInput
 from attnlimit.samplers import Sampler
-from attnlimit.theory.one_query.kept import kept_law
+from attnlimit.theory.one_query.first_order import value_variance
+from attnlimit.theory.one_query.kept import kept_law, subset_law
 from attnlimit.theory.one_query.population import population_law
-from attnlimit.theory.one_query.sampled import SamplerLaw, certain_law, checked
-from attnlimit.theory.one_query.subset import subset_law
-from attnlimit.theory.one_query.value_rows import value_law
+from attnlimit.theory.one_query.sampled import SamplerLaw, by_blocks, certain_law, checked
 
 
 def sampler_law(
@@ -52,4 +54,28 @@ def sampler_law(
         chance.sum(-1).double().numpy(),
         law.output,
         weighted=False,
+    )
+
+
+def value_law(sampler: Any, scores: Tensor, values: Tensor) -> SamplerLaw:
+    """Law at each of R queries, from scores (R, N) and values (N, d_v) in double precision."""
+    output = torch.softmax(scores, 1) @ values
+
+    def of(rows: slice) -> tuple[Tensor, ...]:
+        weights = torch.softmax(scores[rows], 1)
+        along = values.T[:, None] - output[rows].T[:, :, None]
+        mse = value_variance(weights, along, sampler.size, sampler.systematic).sum(0)
+        drawn, counts = sampler.overlaps(weights)
+        participation = weights.square().sum(1) + counts.sum(1) / sampler.size**2
+        return mse, participation, drawn.masked_fill(scores[rows] == -torch.inf, 0.0).sum(1)
+
+    mse, participation, kept = by_blocks(of, len(scores), scores.shape[1] * values.shape[1])
+    bias = torch.zeros_like(output)
+    return SamplerLaw(
+        mse=mse.numpy(),
+        bias=bias.numpy(),
+        participation=participation.numpy(),
+        kept=kept.numpy(),
+        output=output.numpy(),
+        weighted=True,
     )
