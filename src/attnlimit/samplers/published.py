@@ -415,9 +415,9 @@ class Santa(Sampler):
         starts = ends - self.size * weights.double()
         whole = (ends.floor() - starts.ceil()).clamp_min(0)
         length = ends - starts
-        one = ends.floor() == starts.floor()
-        first = torch.where(one | self.systematic, length, starts.ceil() - starts)
-        last = torch.where(one | self.systematic, 0.0, ends - ends.floor())
+        alone = ends.floor() == starts.floor()
+        first = torch.where(alone | self.systematic, length, starts.ceil() - starts)
+        last = torch.where(alone | self.systematic, 0.0, ends - ends.floor())
         if self.systematic:
             part = length - length.floor()
             return length.clamp(0, 1), part * (1 - part)

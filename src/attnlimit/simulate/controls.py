@@ -47,7 +47,7 @@ class Controls:
             ]
         pairs = [(j, k) for j in range(len(maps)) for k in range(j + 1)]
         return Controls(
-            tuple(torch.from_numpy(np.ascontiguousarray(one.T)) for one in maps),
+            tuple(torch.from_numpy(np.ascontiguousarray(matrix.T)) for matrix in maps),
             tuple((j, k, float(((maps[j] @ cov) * maps[k]).sum())) for j, k in pairs),
             tuple((torch.from_numpy(left), torch.from_numpy(right)) for left, right in factors),
             torch.from_numpy(cov),
@@ -56,7 +56,7 @@ class Controls:
 
     def of_mean(self, prefix: Prefix) -> Tensor:
         """Products of the linear maps of the tokens' mean, less their means: (B, Z)."""
-        vectors = [_times(prefix.token_mean[:, None], one)[:, 0] for one in self.linear]
+        vectors = [_times(prefix.token_mean[:, None], linear)[:, 0] for linear in self.linear]
         columns = [
             (vectors[j] * vectors[k]).sum(-1) - mean / prefix.n for j, k, mean in self.products
         ]

@@ -1,4 +1,4 @@
-"""How far is attention from its limit at queries that are not among the keys?"""
+"""Measured errors of attention at queries that are not among the keys."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ def query_rule(tokens: Tokens) -> tuple[Array, Array]:
 def _outputs(head: Head, queries: Array, keys: torch.Tensor, n: NDArray[np.int64]) -> Array:
     """Outputs over every prefix of the keys: (B, len(n), queries, d_v)."""
     tilts = torch.from_numpy(queries @ head.A.T).float()
-    asked = [queries.shape[1]] * len(n)
-    means = torch.stack(list(prefix_outputs(tilts, keys, n.tolist(), asked)), dim=1)
+    counts = [queries.shape[1]] * len(n)
+    means = torch.stack(list(prefix_outputs(tilts, keys, n.tolist(), counts)), dim=1)
     return np.asarray(means.numpy() @ head.V.T)
 
 

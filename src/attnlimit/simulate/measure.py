@@ -187,16 +187,16 @@ def measure_head(
         errors = errors.mean(axis=2) if x is None else errors
         curve = samples_curve(Samples(statistic, grid, squares))
         spread = errors.std(axis=0, ddof=1) / np.sqrt(draws)
-        found = replace(curve.diagnostics, bias=errors.mean(axis=0), bias_stderr=spread)
-        return replace(curve, diagnostics=found)
+        diagnostics = replace(curve.diagnostics, bias=errors.mean(axis=0), bias_stderr=spread)
+        return replace(curve, diagnostics=diagnostics)
     if queries == "law":
         checks.one_of(statistic, ("mean", "mean_norm"), "a statistic with queries='law'")
         mean = limit_reference(head, tokens).mean
         values = np.linalg.norm(integrated_errors(head, tokens, mean, grid, draws, root), axis=2)
         samples = Samples(statistic, grid, values**2 if statistic == "mean" else values)
         return samples_curve(samples, "averaged over the law of the queries")
-    asked = _asked(queries, statistic)
-    drawn = sweep(head, tokens, [statistic], grid, draws, root, queries=asked, moment=moment)
+    query_count = _asked(queries, statistic)
+    drawn = sweep(head, tokens, [statistic], grid, draws, root, queries=query_count, moment=moment)
     return samples_curve(drawn[statistic], control=control)
 
 
@@ -234,7 +234,7 @@ def _asked(queries: int | str | None, statistic: str) -> int | None:
         return None
     if queries is None or queries == "all":
         return checks.MAX_TOKENS
-    asked = checks.count(queries, "queries", smallest=4)
+    query_count = checks.count(queries, "queries", smallest=4)
     if statistic == "covariance_operator_norm":
         raise BadInput("the operator norm needs every token as a query: leave queries out.")
-    return asked
+    return query_count

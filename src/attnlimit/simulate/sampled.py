@@ -1,4 +1,4 @@
-"""What does a query give over the keys that a sampler draws? The referee of every sampler's law."""
+"""Attention over keys drawn by a sampler, by simulation."""
 
 from __future__ import annotations
 
@@ -73,19 +73,18 @@ def sampled_errors(
         With its size, like `al.Iid(100)`.
     """
     tokens = checks.real_array(sequence, "sequence", ndim=2)
-    asked = np.atleast_1d(np.asarray(places, dtype=np.int64))
-    if asked.size == 0 or asked.min() < 0 or asked.max() >= len(tokens):
+    rows = np.atleast_1d(np.asarray(places, dtype=np.int64))
+    if rows.size == 0 or rows.min() < 0 or rows.max() >= len(tokens):
         raise BadInput(f"places must lie between 0 and {len(tokens) - 1}.")
     draws = checks.count(replicates, "replicates")
-    products = Products(
-        torch.from_numpy(head.tilts(tokens[asked])), torch.from_numpy(tokens), lambda found: found
-    )
+    tilts = torch.from_numpy(head.tilts(tokens[rows]))
+    products = Products(tilts, torch.from_numpy(tokens), lambda scores: scores)
     blocks = drawn_outputs(
         sampler.bind(products),
         products.query @ products.key.T,
         torch.from_numpy(tokens @ head.V.T),
-        torch.from_numpy(asked),
+        torch.from_numpy(rows),
         draws,
         generator_of(checks.count(seed, "seed", smallest=0)),
     )
-    return torch.cat(list(blocks)).numpy() - head(tokens[asked], tokens)
+    return torch.cat(list(blocks)).numpy() - head(tokens[rows], tokens)

@@ -120,7 +120,7 @@ def sweep(
             if "covariance" in kinds.values():
                 columns["controls_covariance"].append(controls.of_covariance(prefix))
         for name, tensors in columns.items():
-            rows[name].append([one.unflatten(0, (-1, sets)).mean(1) for one in tensors])
+            rows[name].append([tensor.unflatten(0, (-1, sets)).mean(1) for tensor in tensors])
     errors = {
         "mean": reference.mean_error,
         "covariance": reference.covariance_error,

@@ -201,7 +201,7 @@ def gaussian_covariance_energy(white: WhitenedHead) -> float:
     P = _inverse(np.eye(dim) + Q)
     away = np.concatenate([-offset[:, None], np.eye(dim)], axis=1)  # g - o from (1, g)
     key, moved = V @ P @ away, V @ Q @ P @ away
-    asked = np.concatenate([np.zeros((len(V), 1)), V @ white.B.T], axis=1)
+    shown = np.concatenate([np.zeros((len(V), 1)), V @ white.B.T], axis=1)
     spread, own = V @ Q @ P @ V.T, V @ Q @ V.T
     _, normal = _tilted_normal(P, offset, 0)
     _, once = _tilted_normal(P, offset, 1)
@@ -209,10 +209,10 @@ def gaussian_covariance_energy(white: WhitenedHead) -> float:
     both = key.T @ moved
     square = 2 * twice.fourth(key.T @ key, moved.T @ moved) + 2 * twice.fourth(both, both)
     square += -8 * twice.second(key.T @ spread @ moved) + 4 * float((spread**2).sum())
-    cross = 2 * once.fourth(key.T @ asked, moved.T @ asked) - 2 * once.second(key.T @ own @ moved)
-    cross += -2 * once.second(asked.T @ spread @ asked) + 2 * float((spread * own).sum())
-    alone = normal.fourth(asked.T @ asked, asked.T @ asked)
-    alone += -2 * normal.second(asked.T @ own @ asked) + float((own**2).sum())
+    cross = 2 * once.fourth(key.T @ shown, moved.T @ shown) - 2 * once.second(key.T @ own @ moved)
+    cross += -2 * once.second(shown.T @ spread @ shown) + 2 * float((spread * own).sum())
+    alone = normal.fourth(shown.T @ shown, shown.T @ shown)
+    alone += -2 * normal.second(shown.T @ own @ shown) + float((own**2).sum())
     return mass * square + 2 * cross + alone
 
 

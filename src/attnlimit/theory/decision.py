@@ -145,10 +145,10 @@ def _mean_sign(
     for start in range(0, most, _BLOCK):
         odd = 2 * np.arange(start, min(start + _BLOCK, most)) + 1.0
         frequency = np.asarray(odd * np.pi / period, dtype=np.float64)
-        found = within(end, frequency) - (within(below, frequency) if below else 0.0)
-        found = found * np.exp(1j * frequency * offset)
-        total += float((found.imag / odd) @ np.exp(-0.5 * (frequency * smooth) ** 2))
-        if np.abs(found).max() < NEGLIGIBLE:
+        transform = within(end, frequency) - (within(below, frequency) if below else 0.0)
+        transform = transform * np.exp(1j * frequency * offset)
+        total += float((transform.imag / odd) @ np.exp(-0.5 * (frequency * smooth) ** 2))
+        if np.abs(transform).max() < NEGLIGIBLE:
             break
     return 4 / np.pi * total
 
@@ -186,11 +186,11 @@ def _subsets(terms: Array, size: int, u: Array) -> Complex:
     if 2 * size > len(terms):  # what is left out is smaller, and the sum of all is known
         rest = _subsets(terms, len(terms) - size, u)
         return np.exp(1j * u * terms.sum()) * np.conj(rest)
-    found = np.zeros((size + 1, len(u)), dtype=np.complex128)
-    found[0] = 1.0
+    means = np.zeros((size + 1, len(u)), dtype=np.complex128)
+    means[0] = 1.0
     share = np.arange(1, size + 1)[:, None]
     for j, term in enumerate(terms.tolist(), start=1):
         k = min(j, size)
-        turned = found[:k] * np.exp(1j * u * term)
-        found[1 : k + 1] += (share[:k] / j) * (turned - found[1 : k + 1])
-    return found[size]
+        turned = means[:k] * np.exp(1j * u * term)
+        means[1 : k + 1] += (share[:k] / j) * (turned - means[1 : k + 1])
+    return means[size]

@@ -186,6 +186,6 @@ def _quasi_mean_covariance(head: Head, tokens: Tokens, seed: int) -> Array:
     points, weights = tokens.rule(_QUASI_POINTS, seed + 17)
     queries = tokens.points(_REACH_QUERIES, seed)
     check_reach(tokens, head.tilts(queries), points, weights)
-    one, other = (_quasi_mean_influence(head, tokens, points, seed + k) for k in (0, 2))
-    product = (weights * one.T) @ other
+    first, second = (_quasi_mean_influence(head, tokens, points, seed + k) for k in (0, 2))
+    product = (weights * first.T) @ second
     return (product + product.T) / 2

@@ -72,7 +72,7 @@ def rate(head: Head, tokens: Tokens, statistic: str) -> Rate:
         return Rate(statistic, beta, beta, typical, width, "slow: few keys rule rare queries")
     if square < 1:
         return Rate(statistic, 0.5, 0.5, 0.5, width, "parametric: horizon below 1")
-    beta, rms = (float(one(np.asarray(width))) for one in (norm_rate, rms_rate))
+    beta, rms = (float(exponent(np.asarray(width))) for exponent in (norm_rate, rms_rate))
     return Rate(statistic, beta, rms, beta, width, "heavy-tailed: horizon 1 or more")
 
 

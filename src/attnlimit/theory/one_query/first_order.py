@@ -143,8 +143,8 @@ def value_variance(weights: Tensor, along: Tensor, size: int, systematic: bool) 
 
     def row(points: Tensor) -> Tensor:
         wanted = points.expand(*ends.shape[:-1], -1).contiguous()
-        found = torch.searchsorted(ends, wanted, right=True).clamp_max(ends.shape[-1] - 1)
-        return found.expand(*numbers.shape[:-1], -1)
+        rows = torch.searchsorted(ends, wanted, right=True).clamp_max(ends.shape[-1] - 1)
+        return rows.expand(*numbers.shape[:-1], -1)
 
     grid = torch.arange(size, dtype=torch.double)
     if systematic:

@@ -1,4 +1,4 @@
-"""The exact law of attention over n Gaussian keys: two universal functions of (sigma, n)."""
+"""Attention over n Gaussian keys: functions of the score deviation sigma and n alone."""
 
 from __future__ import annotations
 
@@ -93,10 +93,10 @@ def gaussian_law(sigma: ArrayLike, n: ArrayLike) -> GaussianLaw:
         here = grid_sigma == s
         distinct, index = np.unique(grid_n[here], return_inverse=True)
         table = gaussian_table(float(s), distinct)
-        for found, by_n in zip(
+        for column, by_n in zip(
             (bias, mse, participation), _moments(table, distinct, float(s)), strict=True
         ):
-            found[here] = by_n[index]
+            column[here] = by_n[index]
     return GaussianLaw(grid_sigma, grid_n, bias, mse, participation)
 
 

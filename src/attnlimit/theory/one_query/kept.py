@@ -100,7 +100,7 @@ def kept_law(
 
     `probabilities` is (N,) or (R, N); keys with score -inf are not visible and never kept.
     """
-    rows, points = (found.double() for found in checked(scores, values))
+    rows, points = (given.double() for given in checked(scores, values))
     keep = chances(rows, probabilities)
     output = torch.softmax(rows, 1) @ points
 
@@ -198,7 +198,7 @@ def thinned(
     times = times_between(late, lowest_alpha(negligible, 0.0), STEP)
     steps = [STEP * start_weights(len(times), power) for power in (1, 2)]
     sure = keep == 1
-    found: tuple[Tensor, ...] = ()
+    sums: tuple[Tensor, ...] = ()
     for t, once, twice in zip(times.tolist(), *(each.tolist() for each in steps), strict=True):
         w = cost * t
         if marks is None:
@@ -214,8 +214,8 @@ def thinned(
         pull, inner = moments(first, second - first * first)
         linear, square = once * chance, twice * chance
         parts = square * inner, linear * pull, square * second.sum(-1), linear * first.sum(-1)
-        found = tuple(map(torch.add, found, parts)) if found else parts
-    return Sums(*found)
+        sums = tuple(map(torch.add, sums, parts)) if sums else parts
+    return Sums(*sums)
 
 
 class ScalarLaw(NamedTuple):
@@ -245,7 +245,7 @@ def scalar_law(
     weighted : bool
         Whether a kept key's weight is divided by its chance.
     """
-    rows, numbers = (found.double() for found in checked(scores, values, scalars=True))
+    rows, numbers = (given.double() for given in checked(scores, values, scalars=True))
     keep = chances(rows, chance)
     output = (torch.softmax(rows, 1) * numbers).sum(-1)
 
@@ -296,8 +296,10 @@ def subset_law(scores: ArrayLike | Tensor, values: ArrayLike | Tensor, size: int
         moments = vectors(torch.softmax(key_scores, 1) @ key_values, key_values)
         marks = mark[:, None].expand(-1, len(key_values))
         sums = thinned(key_scores, chance[row, seen][None], False, moments, marks)
-        mse, bias, participation, one = ((weight * each).sum(-1).real.numpy() for each in sums)
+        mse, bias, participation, weight_sum = (
+            (weight * each).sum(-1).real.numpy() for each in sums
+        )
         law.mse[row], law.bias[row], law.participation[row] = mse, bias, participation
-        total[row] = float(one)
+        total[row] = float(weight_sum)
     check_weights(total, TOLERANCE)
     return law

@@ -1,4 +1,4 @@
-"""What does attention over n keys give at every query of a finite population? Exact, batched.
+"""Error of attention over n keys drawn from a finite population, at many queries at once.
 
 The law of docs/theory/exact-law.md with sums over the N tokens of a document in place of
 expectations, for many queries at once: one sweep over t serves every n.
@@ -60,19 +60,19 @@ def population_law(
         Numbers of keys drawn, each at least 2.
     """
     counts = np.unique(np.atleast_1d(checks.token_counts(n)))
-    asked = np.atleast_1d(np.asarray(n, dtype=np.int64))
+    given = np.atleast_1d(np.asarray(n, dtype=np.int64))
     rows, points = checked(scores, values)
     single = rows.dtype == torch.float32 and counts[-1] <= _SINGLE_COUNT
     law = _sweep(rows, points, counts, bias, torch.float32 if single else torch.float64)
     if law.check > TOLERANCE:  # digits ran out
         law = _sweep(rows, points, counts, bias, torch.float64)
     check_weights(np.array(1 + law.check), TOLERANCE)
-    if np.array_equal(counts, asked):
+    if np.array_equal(counts, given):
         return law
-    order = np.searchsorted(counts, asked)
+    order = np.searchsorted(counts, given)
     shift_at = None if law.bias is None else law.bias[:, order]
     return replace(
-        law, n=asked, mse=law.mse[:, order], participation=law.participation[:, order],
+        law, n=given, mse=law.mse[:, order], participation=law.participation[:, order],
         bias=shift_at,
     )  # fmt: skip
 
@@ -114,7 +114,7 @@ def _block(
     # Where two keys meet, phi has one power less and there are n - 1 times as many ways.
     pull = np.square(sums.moments).sum(-1) / np.exp(sums.log_phi)
     first, second = (start_weights(sums.mass.shape[1], power) for power in (1, 2))
-    columns = [first * sums.mass, *(second * found for found in (sums.square, sums.spread, pull))]
+    columns = [first * sums.mass, *(second * column for column in (sums.square, sums.spread, pull))]
     total, participation, alone, paired = np.moveaxis(once @ np.stack(columns, -1), -1, 0)
     mse = alone + (counts - 1) * paired
     shifted = (once * first) @ sums.moments if bias else np.empty((len(start), 0))
@@ -147,7 +147,7 @@ def query_sums(
     values, output = values.to(start), output.to(start)
     first = start / -math.log(2)  # in powers of two, which are quicker than those of e
     enough = seen * -math.expm1(-_DEPTH / fewest)
-    found: list[tuple[Tensor, ...]] = []
+    nodes: list[tuple[Tensor, ...]] = []
     for node in range(int(_LONGEST[start.dtype] / STEP)):
         exponent = first * math.exp(STEP * node)
         weight = torch.exp2(exponent)
@@ -156,11 +156,11 @@ def query_sums(
         mass, linear = weight.sum(1), weight @ values
         weight *= exponent
         square, spread = weight.sum(1), torch.linalg.vecdot(weight, distance)
-        found.append((missed, mass, linear, square, spread))
+        nodes.append((missed, mass, linear, square, spread))
         if (missed > enough).all():
             break
     missed, mass, linear, square, spread = (
-        torch.stack(sums, 1) for sums in zip(*found, strict=True)
+        torch.stack(sums, 1) for sums in zip(*nodes, strict=True)
     )
     moments = torch.addcmul(linear, mass[..., None], output[:, None], value=-1)
     share = 1 / seen.double()[:, None]

@@ -1,4 +1,4 @@
-"""What does a law of sampled keys take and give? Scores and values checked, errors by query."""
+"""Arguments and result of the laws of sampled keys: scores and values, errors by query."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def squared_distance(output: Tensor, values: Tensor) -> Tensor:
     By products, and by differences where a key is so near to the output that digits would cancel.
     """
     size = output.square().sum(1, keepdim=True) + values.square().sum(1)
-    found = torch.addmm(size, output, values.T, alpha=-2)
-    query, key = (found < _NEAR * size).nonzero(as_tuple=True)
-    found[query, key] = (values[key] - output[query]).square().sum(1)
-    return found
+    squares = torch.addmm(size, output, values.T, alpha=-2)
+    query, key = (squares < _NEAR * size).nonzero(as_tuple=True)
+    squares[query, key] = (values[key] - output[query]).square().sum(1)
+    return squares
 
 
 def certain_law(scores: Tensor, values: Tensor, chance: Tensor, weighted: bool) -> SamplerLaw:
@@ -121,4 +121,4 @@ def by_blocks(
     """Apply a law to some queries at a time and join what it gives; queries are its last axis."""
     size = max(1, BLOCK // keys)
     parts = [law(slice(i, i + size)) for i in range(0, queries, size)]
-    return tuple(torch.cat(found, dim=-1) for found in zip(*parts, strict=True))
+    return tuple(torch.cat(column, dim=-1) for column in zip(*parts, strict=True))

@@ -152,11 +152,11 @@ class Responses:
 
     def pair(self, i: int, j: int) -> Array:
         """E[(Gamma_n(x_i) - m).(Gamma_n(x_j) - m)] to first order in the response, for each n."""
-        (one, _, h), (other, _, g) = (self.population.response(k, self.n) for k in (i, j))
+        (mean, _, h), (mean_2, _, g) = (self.population.response(k, self.n) for k in (i, j))
         row, column = self.population.rows[[i, j]]
-        as_keys = (one * g[:, row] + other * h[:, column]).sum(axis=1)
+        as_keys = (mean * g[:, row] + mean_2 * h[:, column]).sum(axis=1)
         shared = (h * g).sum(axis=2) @ self.population.weights
-        return np.asarray((one * other).sum(axis=1) + as_keys + self.sharing * shared)
+        return np.asarray((mean * mean_2).sum(axis=1) + as_keys + self.sharing * shared)
 
 
 MOST_QUERIES = 1024

@@ -187,18 +187,18 @@ class SphereKeys(IsotropicKeys):
         depth = float(np.log(n.max())) + _DEPTH
         turn = float(np.arctan2(plane.sine, plane.cosine))
         angle = self._angles(turn, n)
-        one, other = plane.sizes
-        seen = one * np.cos(angle) > alpha[0][0] - depth
-        seen_2 = other * np.cos(angle - turn) > alpha[1][0] - depth
+        size, size_2 = plane.sizes
+        seen = size * np.cos(angle) > alpha[0][0] - depth
+        seen_2 = size_2 * np.cos(angle - turn) > alpha[1][0] - depth
         slope = np.maximum(np.abs(np.sin(angle - turn)), np.abs(np.sin(angle + turn)))
         # Across the plane's first axis the second query's scores are smooth on this scale.
-        smooth = max(1.0, other * plane.sine / (2 * self.dim)) if self.dim > 8 else 1.0
-        cost = np.where(seen, one * np.sin(angle), 0.0)
-        cost = np.maximum(cost, np.where(seen_2, other * slope / smooth, 0.0)) / _PANEL
+        smooth = max(1.0, size_2 * plane.sine / (2 * self.dim)) if self.dim > 8 else 1.0
+        cost = np.where(seen, size * np.sin(angle), 0.0)
+        cost = np.maximum(cost, np.where(seen_2, size_2 * slope / smooth, 0.0)) / _PANEL
         cost = np.where(seen | seen_2, np.maximum(cost, np.sqrt(self.dim) / _ANGLE), 1e-3)
-        nodes = self._heights(one, angle, cost)
+        nodes = self._heights(size, angle, cost)
         side = np.sqrt(np.maximum(1 - nodes.height**2, 0.0))[:, None]
-        base, spread = other * plane.cosine * nodes.height, other * plane.sine * side[:, 0]
+        base, spread = size_2 * plane.cosine * nodes.height, size_2 * plane.sine * side[:, 0]
         missed, sums = across_sums(base, spread, alpha[1], self.dim, n, self.points)
         return PlaneSums(nodes, missed, {(k, m): side**m * sum_ for (k, m), sum_ in sums.items()})
 

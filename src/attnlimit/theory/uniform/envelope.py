@@ -1,4 +1,4 @@
-"""How large can scores, values and weights get over a ball of queries, for a given token measure?
+"""Bounds on scores, values and weights over a ball of queries, by the law of the tokens.
 
 Everything the uniform bound needs from the tokens, as suprema over |x| <= R that are proved, not
 sampled (docs/theory/uniform-convergence.md, section 3). Tokens are centred at their mean, which

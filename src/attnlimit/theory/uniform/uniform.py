@@ -1,4 +1,4 @@
-"""How far can attention over n tokens be from its limit at the worst query of a ball?"""
+"""Uniform convergence: a bound on the error of attention at the worst query of a ball."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which query of a ball fluctuates most for large n, and by how much?"""
+"""The query of a ball whose output fluctuates most for large n."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def worst_query(head: Head, tokens: Tokens, radius: float) -> WorstQuery:
     order = np.argsort(-objective.log_trace(radius * directions), kind="stable")
     for start in directions[order[:_STARTS]]:
         # x = R z / sqrt(1 + |z|^2) maps all of space to the open ball.
-        found = minimize(objective.descend, 3 * start, jac=True, method="L-BFGS-B", tol=1e-10)
-        for candidate in (objective.ball(found.x), objective.rim(found.x)):
+        climbed = minimize(objective.descend, 3 * start, jac=True, method="L-BFGS-B", tol=1e-10)
+        for candidate in (objective.ball(climbed.x), objective.rim(climbed.x)):
             value = float(objective.log_trace(candidate[None])[0])
             if value > best_value:
                 best_value, best_point = value, candidate
@@ -59,8 +59,8 @@ def _directions(head: Head, tokens: Tokens) -> Array:
     values = np.linalg.svd(head.V @ tokens.cov() @ head.A, full_matrices=False)[2]
     plain = np.linalg.svd(head.A, full_matrices=False)[2]
     diagonal = np.ones((1, head.query_dim)) / np.sqrt(head.query_dim)
-    found = np.concatenate([scores[:_DIRECTIONS], values[:2], plain[:2], diagonal])
-    return np.concatenate([found, -found])
+    directions = np.concatenate([scores[:_DIRECTIONS], values[:2], plain[:2], diagonal])
+    return np.concatenate([directions, -directions])
 
 
 class _Objective:
