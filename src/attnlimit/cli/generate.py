@@ -35,7 +35,9 @@ def generate(
     compare: Annotated[
         bool, Option("--compare", help="Write the text with all keys too, and measure every token.")
     ] = False,
-    temperature: Annotated[float, Option(help="Temperature of sampling; 0 for none.")] = 0.0,
+    temperature: Annotated[
+        float, Option(help="Temperature of sampling; 0 for the likeliest token.")
+    ] = 0.0,
     seed: options.Seed = 0,
     dtype: options.Dtype = None,
     threshold: Annotated[float | None, options.advanced("Threshold c, in place of a plan.")] = None,

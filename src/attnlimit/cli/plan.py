@@ -77,7 +77,7 @@ def plan(
     minimise: Annotated[
         str | None,
         Option(
-            help="Buy keys read, bits and evictions together, for the least bytes_read, "
+            help="Choose keys read, bits and evictions together, for the least bytes_read, "
             "bytes_stored or milliseconds."
         ),
     ] = None,
