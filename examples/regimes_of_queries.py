@@ -21,5 +21,6 @@ for ax, scale in zip(panels, (10, 20, 30), strict=True):
     al.regimes(head, tokens, n).plot(ax=ax)
     ax.set_title(f"horizon {al.horizon(head, tokens):.2f}")
     ax.set_ylabel("")
+    ax.get_legend().set_visible(scale == 10)
 panels[0].set_ylabel("share of the queries")
 plt.show()

@@ -452,7 +452,8 @@ class InstanceBudget(Result, Pictured):
                 Series(part["read"], part["predicted"], "line", str(name), str(name)),
                 Series(part["read"], part["measured"], "points", None, str(name), part["stderr"]),
             ]
-        return Panel(quantity, "instances read of a bag", quantity, series, y_scale="linear")
+        label = "share of decisions that change" if quantity == CHANGED else quantity
+        return Panel(quantity, "instances read of a bag", label, series, y_scale="linear")
 
 
 @small_matrices()

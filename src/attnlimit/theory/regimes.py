@@ -55,8 +55,8 @@ class Regimes(Result, Pictured):
     def panel(self) -> Panel:
         """Fractions of queries in each regime against n."""
         lines = [
-            Series(self.n, getattr(self, name), "line", name, name)
-            for name in ("gaussian", "stable", "frozen")
+            Series(self.n, getattr(self, name), style, name, name)
+            for name, style in (("gaussian", "line"), ("stable", "dashed"), ("frozen", "dotted"))
         ]
         return Panel("regimes", "number of tokens n", "fraction of queries", lines, "log", "linear")
 
