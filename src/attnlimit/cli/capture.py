@@ -23,7 +23,7 @@ def capture(
     parts: Annotated[int, options.whole("Maximum number of passages of each text.")] = 4,
     layer: Annotated[list[int] | None, Option(help="Layer to capture; may be repeated.")] = None,
     probes: Annotated[
-        int | None, options.whole("Backward passes whose gradients are stored.", smallest=2)
+        int | None, options.whole("Backward passes whose gradients are stored.", 2)
     ] = None,
     output: Annotated[str | None, options.advanced("Output of the probes: kl or cosine.")] = None,
     seed: options.Seed = 0,

@@ -47,9 +47,7 @@ def evaluate(
         str, options.advanced("Sizes of heads with --evict SHARE: output, common or equal.")
     ] = "output",
     repeats: Annotated[int, options.whole("Runs of each change.")] = 3,
-    probes: Annotated[
-        int, options.whole("Backward passes of the prediction.", **options.PANEL)
-    ] = 4,
+    probes: Annotated[int, options.whole("Backward passes of the prediction.", rare=True)] = 4,
     seed: options.Seed = 0,
     device: options.Device = "auto",
     dtype: options.Dtype = None,

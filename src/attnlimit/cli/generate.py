@@ -21,12 +21,9 @@ def generate(
         list[str] | None, Option(help=f"{options.TEXT[:-1]}; several are one batch.")
     ] = None,
     tokens: Annotated[
-        int,
-        options.whole(
-            "Tokens of a prompt that are read; the last ones of a longer text.", smallest=2
-        ),
+        int, options.whole("Tokens of a prompt that are read; the last ones of a longer text.", 2)
     ] = 4096,
-    new: Annotated[int, options.whole("Tokens to write after each prompt.", smallest=2)] = 100,
+    new: Annotated[int, options.whole("Tokens to write after each prompt.", 2)] = 100,
     plan: Annotated[Path | None, Option(help="Plan file written by attnlimit plan.")] = None,
     kl: Annotated[
         float | None,

@@ -39,8 +39,8 @@ def advanced(help: str, *names: str, show_default: bool | str = True) -> Any:
     return Option(*names, help=help, show_default=show_default, **PANEL)
 
 
-def whole(help: str, *names: str, smallest: int = 1, **more: Any) -> Any:
-    """Return an option that takes whole numbers of at least `smallest`."""
+def whole(help: str, smallest: int = 1, *, rare: bool = False, **more: Any) -> Any:
+    """Return an option that takes whole numbers of at least `smallest`; a rare one is advanced."""
 
     def check(param: CallbackParam, value: int | None) -> int | None:
         from attnlimit.checks import count
@@ -48,7 +48,7 @@ def whole(help: str, *names: str, smallest: int = 1, **more: Any) -> Any:
         name = f"--{str(param.name).replace('_', '-')}"
         return None if value is None else count(value, name, smallest)
 
-    return Option(*names, help=help, callback=check, **more)
+    return Option(help=help, callback=check, **(PANEL if rare else {}), **more)
 
 
 AsJson = Annotated[bool, Option("--json", help="JSON instead of a table.")]
@@ -67,8 +67,8 @@ Model = Annotated[str, Option(help="Model: minilm, smollm2, a folder, a GGUF fil
 Texts = Annotated[
     list[str] | None, Option(help=f"{TEXT[:-1]}; may be repeated.", show_default=ARTICLE)
 ]
-PassageTokens = Annotated[int, whole("Tokens of a passage.", smallest=8)]
-Seed = Annotated[int, whole("Seed of all random numbers.", smallest=0)]
+PassageTokens = Annotated[int, whole("Tokens of a passage.", 8)]
+Seed = Annotated[int, whole("Seed of all random numbers.", 0)]
 
 
 def given(context: Context, always: Sequence[str] = (), without: Sequence[str] = ()) -> str:

@@ -34,7 +34,7 @@ def plan(
     model: options.Model = "smollm2",
     text: options.Texts = None,
     tokens: options.PassageTokens = 512,
-    parts: Annotated[int, options.whole("Passages of each text to plan on.", **options.PANEL)] = 4,
+    parts: Annotated[int, options.whole("Passages of each text to plan on.", rare=True)] = 4,
     capture: Annotated[
         str | None,
         options.advanced("Capture folder with gradients, in place of model and text."),
@@ -61,9 +61,7 @@ def plan(
     ] = None,
     decode: Annotated[
         int | None,
-        options.whole(
-            "Last tokens of a passage that are sampled, as in generation.", **options.PANEL
-        ),
+        options.whole("Last tokens of a passage that are sampled, as in generation.", rare=True),
     ] = None,
     per: Annotated[
         str, options.advanced("Unit with its own size: model, layer or head.")
@@ -90,19 +88,13 @@ def plan(
     ] = None,
     probes: Annotated[
         int | None,
-        options.whole(
-            "Backward passes for each passage; 4 by default.", smallest=2, **options.PANEL
-        ),
+        options.whole("Backward passes for each passage.", 2, show_default="4", rare=True),
     ] = None,
-    repeats: Annotated[
-        int, options.whole("Runs of a measurement.", smallest=2, **options.PANEL)
-    ] = 3,
+    repeats: Annotated[int, options.whole("Runs of a measurement.", 2, rare=True)] = 3,
     workers: Annotated[
-        int, options.whole("Processes that read a capture's layers.", **options.PANEL)
+        int, options.whole("Processes that read a capture's layers.", rare=True)
     ] = 1,
-    seed: Annotated[
-        int, options.whole("Seed of probes and draws.", smallest=0, **options.PANEL)
-    ] = 0,
+    seed: Annotated[int, options.whole("Seed of probes and draws.", 0, rare=True)] = 0,
     device: options.Device = "auto",
     dtype: options.Dtype = None,
 ) -> None:

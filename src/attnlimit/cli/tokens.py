@@ -24,9 +24,7 @@ def tokens(
     folder: Annotated[
         str | None, Option("--capture", help="Capture folder, in place of model and text.")
     ] = None,
-    length: Annotated[
-        int, options.whole("Maximum number of tokens of the text.", smallest=2)
-    ] = 512,
+    length: Annotated[int, options.whole("Maximum number of tokens of the text.", 2)] = 512,
     document: Annotated[int, Option(help="Number of the document in a folder or corpus.")] = 0,
     device: options.Device = "auto",
     dtype: options.Dtype = None,
