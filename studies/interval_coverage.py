@@ -40,12 +40,7 @@ HEADS = {
     "Gaussian, d = 10, H = 0.62": (paper_head(10, 2), al.Gaussian(dim=10, variance=0.5)),
     "sphere, d = 5": (al.Head(3 * np.eye(5)), al.Sphere(5)),
 }
-SWEPT = ("mean", "covariance", "mean_norm", "covariance_norm", "covariance_operator_norm")
-FURTHER = {
-    "pointwise": {},
-    "mean over the law of queries": {"queries": "law"},
-    "moment": {"moment": np.tanh},
-}
+SWEPT = ("mean", "covariance", "mean_norm", "covariance_norm")
 SAMPLERS = {
     "without replacement": al.WithoutReplacement(20),
     "top 4 and 16 drawn": al.Keep(al.TopK(4), 16),
@@ -104,9 +99,8 @@ def statistics(seeds: int) -> Rows:
         results = [sweep(head, tokens, SWEPT, np.array(N), DRAWS, start) for start in starts]
         for name in SWEPT:
             yield from of_curves(what, name, [samples_curve(result[name]) for result in results])
-        for name, options in FURTHER.items():
-            measure = partial(al.measure, head, tokens, name.split()[0], N, DRAWS, **options)
-            yield from of_curves(what, name, [measure(seed=seed) for seed in range(seeds)])
+        measure = partial(al.measure, head, tokens, "pointwise", N, DRAWS)
+        yield from of_curves(what, "pointwise", [measure(seed=seed) for seed in range(seeds)])
 
 
 def many(seeds: int) -> Rows:

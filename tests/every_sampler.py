@@ -6,7 +6,9 @@ import attnlimit as al
 from attnlimit.models.attention import Mask
 from attnlimit.models.captured import CapturedLayer
 from attnlimit.models.captures import Capture
-from attnlimit.samplers import Quest, Santa, Twilight
+from attnlimit.samplers import Products, Quest, Santa, Twilight
+from attnlimit.samplers.base import generator_of
+from attnlimit.simulate.sampled import drawn_outputs
 from outside_sampler import Nearby
 
 SAMPLERS = [
@@ -51,3 +53,16 @@ def made_capture(sharpness=1.0, tokens=96, heads=2, causal=False, seed=0):
         heads=heads,
         source={"model": "made"},
     )
+
+
+def sampled_errors(head, sequence, places, sampler, replicates, seed=0):
+    """Errors of attention over drawn keys against all keys: (replicates, queries, d_v).
+
+    Tokens `sequence` (N, d) are queries and keys; `places` are those of the queries.
+    """
+    rows, keys = torch.as_tensor(places), torch.from_numpy(sequence)
+    tilts = torch.from_numpy(head.tilts(sequence[places]))
+    bound = sampler.bind(Products(tilts, keys, lambda scores: scores))
+    values, generator = torch.from_numpy(sequence @ head.V.T), generator_of(seed)
+    blocks = drawn_outputs(bound, tilts @ keys.T, values, rows, replicates, generator)
+    return torch.cat(list(blocks)).numpy() - head(sequence[places], sequence)

@@ -14,7 +14,7 @@ from attnlimit.checks import Array
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
 
-NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm", "uniform")
+NORMS = ("mean_norm", "covariance_norm", "uniform")
 """Statistics that are errors; every other one is a mean squared error."""
 
 

@@ -2,10 +2,8 @@
 
 import numpy as np
 
-from attnlimit.head import Head
 from attnlimit.reproduce.clt import integrated_variance
-from attnlimit.simulate.independent import integrated_errors
-from attnlimit.tokens import Gaussian
+from attnlimit.simulate.independent import line_errors
 
 
 def test_the_central_limit():
@@ -17,7 +15,7 @@ def test_the_central_limit():
 def test_finite_n_against_draws():
     n = np.array([30, 400])
     seed = np.random.SeedSequence(0)
-    errors = integrated_errors(Head([[1.2]]), Gaussian(dim=1), np.zeros(1), n, 1500, seed)[..., 0]
+    errors = line_errors(np.array([1.2]), n, 1500, seed)[..., 0]
     squares = errors**2
     stderr = squares.std(axis=0) / np.sqrt(len(squares))
     assert (np.abs(squares.mean(axis=0) - integrated_variance(1.2, n)) < 4 * stderr).all()

@@ -6,9 +6,8 @@ import torch
 
 import attnlimit as al
 from attnlimit.samplers import Products
-from attnlimit.simulate import sampled_errors
 from attnlimit.theory.one_query.sampler import sampler_law
-from every_sampler import SAMPLERS, made_capture
+from every_sampler import SAMPLERS, made_capture, sampled_errors
 
 every = pytest.mark.parametrize("sampler", SAMPLERS, ids=repr)
 SIZE = 24

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.simulate import sampled_errors
+from every_sampler import sampled_errors
 
 SIZE = 50
 SCORES = torch.from_numpy(np.random.default_rng(0).standard_normal((1, SIZE)))

@@ -17,7 +17,6 @@ from attnlimit.tokens import Gaussian, Tokens
 BATCH_TOKENS = 1 << 21
 MAX_BATCH = 64
 QUERIES_PER_DRAW = 64
-LAW_POINTS = 512
 LINE_POINTS = 141
 
 
@@ -53,57 +52,24 @@ def pointwise_errors(
     return np.concatenate(squares), np.concatenate(errors)
 
 
-def integrated_errors(
-    head: Head,
-    tokens: Tokens,
-    mean: Array,
-    n: NDArray[np.int64],
-    replicates: int,
-    seed: np.random.SeedSequence,
-) -> Array:
-    """Error of the output averaged over the law of the queries: (draws, n, d_v).
-
-    The law is represented by weighted queries, the same for every draw (`query_rule`).
-    """
-    points, weights = query_rule(tokens)
-    parts = []
-    for keys, rngs in _draws(tokens, int(n[-1]), replicates, seed):
-        queries = np.broadcast_to(points, (len(rngs), *points.shape))
-        parts.append(weights @ _outputs(head, queries, keys, n) - mean)
-    return np.concatenate(parts)
-
-
 def line_errors(
     slopes: Array, n: NDArray[np.int64], replicates: int, seed: np.random.SeedSequence
 ) -> Array:
-    """Integrated errors of heads with scores slope x y over standard normal keys y, d = 1.
+    """Errors of the output averaged over the law of the queries, d = 1: scores slope x y.
 
-    All slopes see the same keys, as they would one after the other: (draws, n, slopes).
+    Keys y and queries x are standard normal. All slopes see the same keys: (draws, n, slopes).
     """
     tokens = Gaussian(dim=1)
-    points, weights = query_rule(tokens)
-    tilts = np.multiply.outer(slopes, points[:, 0])
+    # Out to seven deviations: past the horizon 1 rare queries matter.
+    points = np.linspace(-7, 7, LINE_POINTS)
+    weights = np.exp(-(points**2) / 2)
+    weights /= weights.sum()
+    tilts = np.multiply.outer(slopes, points)
     parts = []
     for child in seed.spawn(replicates):
         keys = tokens.sample(int(n[-1]), np.random.default_rng(child))[:, 0]
         parts.append(line_outputs(tilts.ravel(), keys, n).reshape(len(n), *tilts.shape) @ weights)
     return np.stack(parts)
-
-
-def query_rule(tokens: Tokens) -> tuple[Array, Array]:
-    """Queries (m, d) and weights that average a smooth function over the tokens' law.
-
-    The trapezoid rule out to seven deviations for one normal coordinate, where rare queries matter
-    past the horizon 1; else quasi-random tokens, with their opposites when they are symmetric.
-    """
-    if tokens.is_gaussian and tokens.dim == 1:
-        nodes = np.linspace(-7, 7, LINE_POINTS)
-        weights = np.exp(-(nodes**2) / 2)
-        return tokens.mean() + nodes[:, None] * tokens.sqrt_cov()[0, 0], weights / weights.sum()
-    points = tokens.points(LAW_POINTS)
-    if tokens.symmetric:
-        points = np.concatenate([points, -points])
-    return points, np.full(len(points), 1 / len(points))
 
 
 def _outputs(head: Head, queries: Array, keys: torch.Tensor, n: NDArray[np.int64]) -> Array:

@@ -14,8 +14,8 @@ from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.samplers import Sampler
 from attnlimit.simulate.fit import heavy_share
-from attnlimit.simulate.independent import integrated_errors, pointwise_errors
-from attnlimit.simulate.statistics import NORMS, SQUARED, Moment, limit_reference
+from attnlimit.simulate.independent import pointwise_errors
+from attnlimit.simulate.statistics import NORMS, SQUARED
 from attnlimit.simulate.summary import summarise
 from attnlimit.simulate.supremum import supremum_errors
 from attnlimit.simulate.sweep import Samples, sweep
@@ -56,7 +56,6 @@ def measure(
     *,
     x: ArrayLike | None = None,
     radius: float | None = None,
-    moment: Moment | None = None,
     queries: int | str | None = None,
     control: bool = True,
 ) -> Curve: ...
@@ -86,29 +85,25 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
     head : Head
         Or a captured model: `measure(capture, statistic, n, replicates=500, layer=0, head=2)`.
     tokens : Tokens
-        Where the n tokens come from. In "mean", "covariance" and "moment" all n are queries and
-        keys.
+        Where the n tokens come from. In "mean" and "covariance" all n are queries and keys.
     statistic : str
-        "mean", "covariance", "moment" (with `moment`) and "pointwise" are mean squared errors;
-        "mean_norm", "covariance_norm", "covariance_operator_norm" are expected norms; "uniform" is
-        the expected largest error over the ball |x| <= `radius`.
+        "mean", "covariance" and "pointwise" are mean squared errors; "mean_norm" and
+        "covariance_norm" are expected norms; "uniform" is the expected largest error over the ball
+        |x| <= `radius`.
     n : array of int
         Numbers of tokens; one draw of the largest serves all of them.
     replicates : int
-        Independent draws, at least two. Where n is small a draw of "mean", "covariance", "moment"
-        or a norm is an average over several sets of tokens.
+        Independent draws, at least two. Where n is small a draw of "mean", "covariance" or a norm
+        is an average over several sets of tokens.
     seed : int
         The same seed gives the same draws for every head and statistic.
     x : (m, d) array, optional
         Queries of "pointwise"; the tokens' law by default. The bias at each is in `diagnostics`.
     radius : float, optional
         Radius of the ball of "uniform".
-    moment : callable, optional
-        A function of outputs (..., d_v), with values (..., k).
-    queries : int, "all" or "law", optional
-        How many of the n tokens to ask as queries. By default all of them for norms, and for
-        squared errors enough for an unbiased value at the least cost; "law" averages "mean" and
-        "mean_norm" over the law of the queries instead of the tokens themselves.
+    queries : int or "all", optional
+        Number of the n tokens that are queries. By default all of them for norms, and for squared
+        errors enough for an unbiased value at the least cost.
     control : bool
         Use control variates of known mean. They never bias the value, and cut its noise.
 
@@ -151,7 +146,6 @@ def measure_head(
     *,
     x: ArrayLike | None = None,
     radius: float | None = None,
-    moment: Moment | None = None,
     queries: int | str | None = None,
     control: bool = True,
 ) -> Curve:
@@ -165,8 +159,6 @@ def measure_head(
     draws = checks.count(replicates, "replicates", smallest=2)
     root = np.random.SeedSequence(checks.count(seed, "seed", smallest=0))
     check_match(head, tokens, self_attention=True)
-    if (moment is None) == (statistic == "moment"):
-        raise BadInput("give moment, a function of the outputs, with the statistic 'moment' only.")
     if (radius is None) == (statistic == "uniform"):
         raise BadInput("give radius, that of the ball of queries, with 'uniform' only.")
     if x is not None and statistic != "pointwise":
@@ -189,14 +181,8 @@ def measure_head(
         spread = errors.std(axis=0, ddof=1) / np.sqrt(draws)
         diagnostics = replace(curve.diagnostics, bias=errors.mean(axis=0), bias_stderr=spread)
         return replace(curve, diagnostics=diagnostics)
-    if queries == "law":
-        checks.one_of(statistic, ("mean", "mean_norm"), "a statistic with queries='law'")
-        mean = limit_reference(head, tokens).mean
-        values = np.linalg.norm(integrated_errors(head, tokens, mean, grid, draws, root), axis=2)
-        samples = Samples(statistic, grid, values**2 if statistic == "mean" else values)
-        return samples_curve(samples, "averaged over the law of the queries")
-    query_count = _asked(queries, statistic)
-    drawn = sweep(head, tokens, [statistic], grid, draws, root, queries=query_count, moment=moment)
+    query_count = _query_count(queries, statistic)
+    drawn = sweep(head, tokens, [statistic], grid, draws, root, queries=query_count)
     return samples_curve(drawn[statistic], control=control)
 
 
@@ -229,12 +215,9 @@ def samples_curve(samples: Samples, *notes: str, control: bool = True) -> Curve:
     )
 
 
-def _asked(queries: int | str | None, statistic: str) -> int | None:
+def _query_count(queries: int | str | None, statistic: str) -> int | None:
     if queries is None and statistic in SQUARED:
         return None
     if queries is None or queries == "all":
         return checks.MAX_TOKENS
-    query_count = checks.count(queries, "queries", smallest=4)
-    if statistic == "covariance_operator_norm":
-        raise BadInput("the operator norm needs every token as a query: leave queries out.")
-    return query_count
+    return checks.count(queries, "queries", smallest=4)

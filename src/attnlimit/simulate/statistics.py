@@ -1,4 +1,4 @@
-"""Statistics of one draw: squared errors of the mean, the covariance and other moments.
+"""Statistics of one draw: squared errors of the mean and the covariance.
 
 Errors are taken against the infinite-token limits (`limit_reference`), never a large sample. Only
 the first q of the n tokens need be queries: tokens are exchangeable, so that averages over pairs of
@@ -8,7 +8,6 @@ q = n the values are the statistics themselves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,13 +19,10 @@ from attnlimit.head import Head
 from attnlimit.theory.limit import limit
 from attnlimit.tokens import GaussianForm, Tokens
 
-SQUARED = ("mean", "covariance", "moment")
-NORMS = ("mean_norm", "covariance_norm", "covariance_operator_norm")
+SQUARED = ("mean", "covariance")
+NORMS = ("mean_norm", "covariance_norm")
 POINTS = 1 << 14
 SCRAMBLES = 8
-
-Moment = Callable[[Array], Array]
-"""A function of outputs (..., d_v) with values (..., k)."""
 
 
 @dataclass(frozen=True)
@@ -67,15 +63,6 @@ def limit_reference(head: Head, tokens: Tokens) -> Reference:
         covariances.append((weights * centred.T) @ centred)
     errors = (0.0, 0.0) if finite else (_scatter(means), _scatter(covariances))
     return Reference(np.mean(means, axis=0), np.mean(covariances, axis=0), *errors)
-
-
-def moment_reference(head: Head, tokens: Tokens, moment: Moment) -> tuple[Array, float]:
-    """Expectation of `moment` of the limit output, and the error of its quadrature."""
-    values = []
-    for seed in range(SCRAMBLES):
-        outputs = limit(head, tokens)(tokens.points(POINTS, seed))
-        values.append(np.asarray(moment(outputs), dtype=np.float64).mean(axis=0))
-    return np.mean(values, axis=0), _scatter(values)
 
 
 def _scatter(estimates: list[Array]) -> float:
@@ -136,13 +123,6 @@ def mean_norm(prefix: Prefix) -> Tensor:
     return root * (1 + (noise / (8 * square.clamp_min(1e-300) ** 2)).clamp_max(0.25))
 
 
-def covariance_difference(prefix: Prefix, covariance: Tensor) -> Tensor:
-    """Cov_n - Cov where every token is a query: (B, v, v)."""
-    mean = prefix.outputs.mean(1)
-    second = prefix.outputs.transpose(1, 2) @ prefix.outputs / prefix.queries
-    return second - mean[:, :, None] * mean[:, None, :] - covariance
-
-
 def covariance_square(prefix: Prefix, covariance: Tensor) -> Tensor:
     """|Cov_n - Cov|_F^2; for q < n unbiased up to a part in q n.
 
@@ -150,7 +130,10 @@ def covariance_square(prefix: Prefix, covariance: Tensor) -> Tensor:
     that is the same, on average, for all n of them; from it follows that of the n rows.
     """
     if prefix.queries == prefix.n:
-        return (covariance_difference(prefix, covariance) ** 2).sum((1, 2))
+        mean = prefix.outputs.mean(1)
+        second = prefix.outputs.transpose(1, 2) @ prefix.outputs / prefix.n
+        gap = second - mean[:, :, None] * mean[:, None, :] - covariance
+        return (gap**2).sum((1, 2))
     rows, n, q = prefix.outputs, prefix.n, prefix.queries
     centred = rows - rows.mean(1, keepdim=True)
     scatter = centred.transpose(1, 2) @ centred / (q - 1)
@@ -164,11 +147,3 @@ def covariance_square(prefix: Prefix, covariance: Tensor) -> Tensor:
     shrink = (n - 1) / n
     overlap = (scatter * covariance).sum((1, 2))
     return shrink**2 * over_all - 2 * shrink * overlap + (covariance**2).sum()
-
-
-def moment_square(prefix: Prefix, moment: Moment, centre: Array, target: Array) -> Tensor:
-    """|average of moment(outputs) - its limit|^2, unbiased."""
-    outputs = prefix.outputs.numpy() + centre
-    values = np.asarray(moment(outputs), dtype=np.float64) - target
-    rows = torch.from_numpy(values.reshape(*values.shape[:2], -1))
-    return paired(rows, rows, prefix.n)

@@ -21,16 +21,12 @@ from attnlimit.simulate.engine import prefix_outputs
 from attnlimit.simulate.statistics import (
     NORMS,
     SQUARED,
-    Moment,
     Prefix,
     Reference,
-    covariance_difference,
     covariance_square,
     limit_reference,
     mean_norm,
     mean_square,
-    moment_reference,
-    moment_square,
 )
 from attnlimit.tokens import Tokens
 
@@ -69,7 +65,6 @@ def sweep(
     seed: np.random.SeedSequence,
     *,
     queries: int | None = None,
-    moment: Moment | None = None,
     sets: int | None = None,
 ) -> dict[str, Samples]:
     """Measure several statistics over an increasing grid of n from the same draws.
@@ -91,16 +86,7 @@ def sweep(
         "mean_norm": mean_norm,
         "covariance": partial(covariance_square, covariance=covariance),
         "covariance_norm": lambda p: covariance_square(p, covariance).clamp_min(0).sqrt(),
-        "covariance_operator_norm": lambda p: torch.linalg.matrix_norm(
-            covariance_difference(p, covariance), 2
-        ),
     }
-    target_error = 0.0
-    if moment is not None:
-        target, target_error = moment_reference(head, tokens, moment)
-        estimators["moment"] = partial(
-            moment_square, moment=moment, centre=reference.mean, target=target
-        )
     # Past a few thousand queries the noise is that of the keys, which more queries do not reduce.
     counts = [min(size, queries or max(2048, size // 8)) for size in n.tolist()]
     kinds = {name: name.split("_")[0] for name in statistics}
@@ -121,11 +107,7 @@ def sweep(
                 columns["controls_covariance"].append(controls.of_covariance(prefix))
         for name, tensors in columns.items():
             rows[name].append([tensor.unflatten(0, (-1, sets)).mean(1) for tensor in tensors])
-    errors = {
-        "mean": reference.mean_error,
-        "covariance": reference.covariance_error,
-        "moment": target_error,
-    }
+    errors = {"mean": reference.mean_error, "covariance": reference.covariance_error}
     return {
         name: Samples(
             statistic=name,

@@ -13,7 +13,7 @@ from attnlimit.checks import Array
 from attnlimit.curve import Curve, Diagnostics
 from attnlimit.errors import BadInput, NotConverged
 from attnlimit.head import Head
-from attnlimit.theory.covariance import covariance_first_order
+from attnlimit.theory.covariance import LARGEST_ERROR, covariance_first_order
 from attnlimit.theory.delta import delta_variance
 from attnlimit.theory.one_query.pointwise import average_pointwise_error
 from attnlimit.theory.rates import rate
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from attnlimit.samplers import Sampler
 
 _NEIGHBOUR = 1.05
+ROUNDING = 1e-12
+"""Values below it may be rounding."""
 
 
 @runtime_checkable
@@ -131,9 +133,9 @@ def predict_head(
         # Pairs of queries run in threads, on small matrices: threads inside would only compete.
         with threadpool_limits(1, "blas"):
             values, errors = _exact(head, tokens, statistic, distinct)
-        _check_values(values, errors, head, tokens)
         value, *around = values[place.reshape(4, -1)]
         error = errors[place.reshape(4, -1)[0]]
+        _check_values(value, error, head, tokens)
         with np.errstate(divide="ignore", invalid="ignore"):  # a constant output has no rate
             local = _local_rate(counts, near, np.sqrt(around))
     return Curve(
@@ -194,7 +196,10 @@ def _local_rate(n: NDArray[np.int64], near: NDArray[np.int64], root: Array) -> A
 
 
 def _check_values(value: Array, error: Array, head: Head, tokens: Tokens) -> None:
-    """Raise for what is no mean squared error: NaN, infinite, negative, zero by underflow."""
+    """Raise for what is no mean squared error, or is known too roughly.
+
+    NaN, infinite, negative, zero by underflow; errors above 30 %.
+    """
     constant = not (head.V @ tokens.sqrt_cov()).any()  # all outputs are equal, the error is zero
     fine = np.isfinite(value) & np.isfinite(error) & ((value > 0) | constant)
     if not fine.all():
@@ -203,4 +208,12 @@ def _check_values(value: Array, error: Array, head: Head, tokens: Tokens) -> Non
             f"the predicted mean squared error came out as {wrong:g}: the scores of this head are "
             "too sharp for the law; use measure(head, tokens, statistic, n, replicates).",
             reached=wrong,
+        )
+    rough = error > LARGEST_ERROR * value + ROUNDING
+    if rough.any():
+        relative = float((error[rough] / value[rough]).max())
+        raise NotConverged(
+            f"the average over queries is known to {relative:.0%} only: rare queries carry it; "
+            "use measure(head, tokens, statistic, n, replicates).",
+            reached=relative,
         )

@@ -1,4 +1,4 @@
-"""Tokens without a CGF in closed form: Student's t, and distributions given by a function."""
+"""Tokens of a distribution that is given by a function that draws from it."""
 
 from __future__ import annotations
 
@@ -6,82 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import chdtri, ndtri, softmax
+from scipy.special import softmax
 
 from attnlimit import checks
 from attnlimit.checks import Array
-from attnlimit.errors import BadInput, NoLimitError, UnboundedSupport
+from attnlimit.errors import BadInput, UnboundedSupport
 from attnlimit.tokens.base import BOUNDED, UNKNOWN, Tail, Tokens
 
 _LEAST_EFFECTIVE = 100.0
-
-
-class Student(Tokens):
-    """Multivariate Student t tokens: scale g / sqrt(chi2_df / df), g standard normal.
-
-    E exp<t, y> is infinite for every t but zero, so that attention over n tokens has no limit for
-    any head that is not zero: the limit, the horizon, rates and curves raise NoLimitError. Samples
-    of them show what then happens: see docs/theory/heavy-tails.md.
-    """
-
-    symmetric = True
-
-    def __init__(self, dim: int, df: float, scale: float = 1.0) -> None:
-        self.dim = checks.count(dim, "dim")
-        self.df = checks.positive(df, "df")
-        self.scale = checks.positive(scale, "scale")
-
-    @property
-    def tail(self) -> Tail:
-        return Tail("exponential", rate=0.0)
-
-    def cgf(self, t: ArrayLike) -> Array:
-        return np.zeros(self._zero(t).shape[:-1])
-
-    def tilted_mean(self, t: ArrayLike) -> Array:
-        if self.df <= 1:
-            raise NoLimitError(
-                f"Student tokens have no mean with df = {self.df:g}; it must exceed 1."
-            )
-        return np.zeros_like(self._zero(t))
-
-    def tilted_cov(self, t: ArrayLike) -> Array:
-        if self.df <= 2:
-            raise NoLimitError(
-                f"Student tokens have no finite covariance with df = {self.df:g}; it must exceed 2."
-            )
-        variance = self.scale**2 * self.df / (self.df - 2)
-        return np.broadcast_to(variance * np.eye(self.dim), (*self._zero(t).shape, self.dim)).copy()
-
-    def _zero(self, t: ArrayLike) -> Array:
-        tilt = self._tilt(t)
-        if tilt.any():
-            raise NoLimitError(
-                f"Student tokens with df = {self.df:g} have no infinite-token limit at any query "
-                "whose scores vary; measure them at finite n."
-            )
-        return tilt
-
-    def extreme(self, u: ArrayLike) -> Array:
-        self._direction(u)
-        raise UnboundedSupport(
-            "Student tokens have no furthest point; use tokens of bounded support."
-        )
-
-    @property
-    def transport_dim(self) -> int:
-        return self.dim + 1
-
-    def transport(self, uniforms: Array) -> Array:
-        mixing = chdtri(self.df, uniforms[:, -1:]) / self.df
-        return self.scale * ndtri(uniforms[:, :-1]) / np.sqrt(mixing)
-
-    def _draw(self, n: int, rng: np.random.Generator) -> Array:
-        mixing = rng.chisquare(self.df, (n, 1)) / self.df
-        return self.scale * rng.standard_normal((n, self.dim)) / np.sqrt(mixing)
-
-    def __repr__(self) -> str:
-        return f"Student(dim={self.dim}, df={self.df:g}, scale={self.scale:g})"
 
 
 def from_sampler(
