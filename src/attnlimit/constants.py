@@ -47,11 +47,6 @@ MAX_ROUGH = 0.25
 
 A choice, not a fit."""
 
-MAX_PARTICIPATION = 0.15
-"""Participation ratio of n drawn tokens up to which the delta method is reliable.
-
-Set on MiniLM; held on heads of another model by tests/models/test_curves.py."""
-
 TEXT_SPREAD = 0.25
 """Standard deviation of the logarithm of the output error between texts, before any is seen.
 

@@ -149,13 +149,6 @@ class Sampler(ABC):
         """Bytes read of each key that `candidates` chooses, before any is kept."""
         return 0.0
 
-    def order(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Keys as the rule takes them when it grows, (R, N), and which (R, N) it ever takes.
-
-        For rules that draw nothing, and whose n keys are the first n of an order.
-        """
-        return None
-
     def candidates(self, scores: Tensor, queries: Tensor) -> Tensor | None:
         """Probability that a key is looked at to choose, where that depends on the query."""
         return None

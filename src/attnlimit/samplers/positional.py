@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from attnlimit import checks
@@ -50,13 +49,6 @@ class SinksAndRecent(Sampler):
         sinks = min(self.sinks, count)
         return SinksAndRecent(sinks, count - sinks)
 
-    def order(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        place = positions(scores)
-        distance = queries[:, None] - place
-        late = torch.where(distance >= 0, distance, len(place) + place)
-        first = place < self.sinks
-        return torch.where(first, place - len(place), late).argsort(1), (distance >= 0) | first
-
     def selection_bytes(self, key: int, number: float) -> float:
         return 0.0
 
@@ -94,13 +86,6 @@ class SinksAndWindow(Sampler):
         count = checks.count(n, "n", smallest=1)
         sinks = min(self.sinks, count)
         return SinksAndWindow(sinks, count - sinks)
-
-    def order(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        place = positions(scores)
-        distance = queries[:, None] - place
-        late = 2 * distance.abs() - (distance > 0).long()  # the one before, the one after, ...
-        order = torch.where(place < self.sinks, place - len(place), late).argsort(1)
-        return order, torch.ones_like(distance, dtype=torch.bool)
 
     def selection_bytes(self, key: int, number: float) -> float:
         return 0.0

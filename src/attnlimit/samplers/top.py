@@ -37,9 +37,6 @@ class TopK(Sampler):
     def with_size(self, n: float) -> TopK:
         return TopK(checks.count(n, "n", smallest=1))
 
-    def order(self, scores: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
-        return scores.argsort(-1, descending=True), scores > -torch.inf
-
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         best = scores.topk(min(self.k, scores.shape[-1]), dim=-1).indices
         return torch.zeros_like(scores, dtype=torch.bool).scatter_(-1, best, True)
