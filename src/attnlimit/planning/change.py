@@ -76,6 +76,10 @@ class Change(ABC):
 
     prompt: int | None = None
     """Tokens read before the change, in a pass of their own; None if the text is read at once."""
+    start: int | None = None
+    """First position of the text whose queries are changed, where a change has one."""
+    biased: bool = False
+    """Whether errors have a mean that `expected_attention` gives."""
     draws: bool = True
     """Whether the change is random, so that runs differ."""
     check_runs: int = 1

@@ -127,7 +127,7 @@ class SampledKeys(Change):
         return expected_outputs(call, self.table[call.layer], self.start)
 
     @property
-    def biased(self) -> bool:
+    def biased(self) -> bool:  # type: ignore[override]
         """Whether some head leaves keys out without making up for them."""
         return is_biased(self.table)
 

@@ -22,7 +22,6 @@ from attnlimit.models.sampled import AttentionStats
 from attnlimit.picture import Panel, Series
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.changes import (
-    SampledKeys,
     as_change,
     check_model,
     expected_pass,
@@ -217,17 +216,16 @@ def output_errors(
     after = prompts.pop()
     if after is not None:
         target = target.from_position(max(after, target.first))
-    starts = {change.start for change in bound.values() if isinstance(change, SampledKeys)}
+    starts = {change.start for change in bound.values() if change.start is not None}
     if len(starts) > 1:
         raise BadInput("Plans for different numbers of decoded tokens need calls of their own.")
-    if starts not in ({0}, set()):
-        target = target.from_position(max(starts.pop(), target.first))
+    target = target.from_position(max(target.first, *starts, 0))
     accumulators = _Accumulators(network, bound, tokens, count)
     passed = probe(network, encoded, target, count, root, accumulators.add)
     results = {}
     for name, change in bound.items():
         terms, exact_bias = accumulators.terms(name), None
-        if isinstance(change, SampledKeys) and change.biased:
+        if change.biased:
             with torch.no_grad(), expected_pass(network, change):
                 moved = target.read(run(network, encoded))
             exact_bias = target.between(passed.read, moved)
@@ -376,17 +374,17 @@ class Evaluation(Result):
     mean_visible: float  # that it sees
     mean_bytes: float  # of keys, values and proxies, read for a token by all layers
     dense_bytes: float  # that dense attention reads
-    cache_bytes: float | None  # held by the cache after the prompt, if keys are dropped
-    dense_cache_bytes: float | None
     hidden_error: float  # |h~ - h| / |h| of the last hidden states, root mean square
     embedding_cosine: float  # of the mean-pooled embeddings
-    logit_error: float | None  # root mean square difference of centred logits, causal models
-    kl: float | None  # mean KL(dense || changed) of the next token, in nats
-    perplexity: float | None
-    dense_perplexity: float | None
-    top1: float | None  # share of positions whose most likely next token is the same
     skewness: float  # of the mean KL, or of the mean cosine
     stderr: dict[str, float]  # of each number, over the repeats; NaN from one repeat
+    logit_error: float | None = None  # root mean square difference of centred logits
+    kl: float | None = None  # mean KL(dense || changed) of the next token, in nats
+    perplexity: float | None = None
+    dense_perplexity: float | None = None
+    top1: float | None = None  # share of positions whose most likely next token is the same
+    cache_bytes: float | None = None  # held by the cache after the prompt, if keys are dropped
+    dense_cache_bytes: float | None = None
     other: tuple[str, float] | None = None  # measure and distance of another target, if given
     notes: tuple[str, ...] = ()
 
@@ -479,12 +477,13 @@ def evaluate(
     dense, _ = next(runs)
     rows = []
     for outputs, stats in runs:
-        names = ("mean_keys", "mean_visible", "mean_bytes", "visible_bytes", "cache_bytes")
-        counts = {name: getattr(stats, name) for name in names}
-        counts["dense_cache_bytes"] = stats.dense_bytes
+        row = {name: getattr(stats, name) for name in ("mean_keys", "mean_visible", "mean_bytes")}
+        row["dense_bytes"] = stats.visible_bytes
+        if stats.dense_bytes:
+            row |= {"cache_bytes": stats.cache_bytes, "dense_cache_bytes": stats.dense_bytes}
         if own is not None:
-            counts["other"] = own.between(own.read(dense), own.read(outputs))
-        rows.append(counts | _distances(dense, outputs, ids, before))
+            row["other"] = own.between(own.read(dense), own.read(outputs))
+        rows.append(row | _distances(dense, outputs, ids, before))
     frame = pd.DataFrame(rows)
     if not np.isfinite(frame["hidden_error"]).all():
         raise BadInput(
@@ -493,30 +492,18 @@ def evaluate(
     means = {str(key): float(value) for key, value in frame.mean().items()}
     errors = frame.std(ddof=1) / len(frame) ** 0.5
     main = "kl" if "kl" in means else "embedding_cosine"
-    cut = bool(means["dense_cache_bytes"])
     warning = getattr(change, "length_warning", lambda tokens: "")(tokens)
+    other = None if own is None else (own.measure, means.pop("other"))
     return Evaluation(
         change=bound.name,
         repeats=len(frame),
         tokens=tokens,
         prompt=before,
-        mean_keys=means["mean_keys"],
-        mean_visible=means["mean_visible"],
-        mean_bytes=means["mean_bytes"],
-        dense_bytes=means["visible_bytes"],
-        cache_bytes=means["cache_bytes"] if cut else None,
-        dense_cache_bytes=means["dense_cache_bytes"] if cut else None,
-        hidden_error=means["hidden_error"],
-        embedding_cosine=means["embedding_cosine"],
-        logit_error=means.get("logit_error"),
-        kl=means.get("kl"),
-        perplexity=means.get("perplexity"),
-        dense_perplexity=means.get("dense_perplexity"),
-        top1=means.get("top1"),
         skewness=float(skewness(frame[main].to_numpy()) / len(frame) ** 0.5),
         stderr={str(key): float(value) for key, value in errors.items()},
-        other=None if own is None else (own.measure, means["other"]),
+        other=other,
         notes=(warning,) if warning else (),
+        **means,
     )
 
 
