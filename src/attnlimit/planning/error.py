@@ -407,7 +407,7 @@ class Evaluation(Result):
         """One row."""
         left_out = ("stderr", "other", "notes")
         row = {key: value for key, value in self.__dict__.items() if key not in left_out}
-        row.update({f"{key}_stderr": value for key, value in self.stderr.items()})
+        row.update({f"{key}_stderr": self.stderr[key] for key in self.stderr if key != "other"})
         return pd.DataFrame([row])
 
     def __str__(self) -> str:
@@ -471,8 +471,8 @@ def evaluate(
         ids = ids[encoded.keep.cpu()]
     before = bound.prompt or 0
     own = getattr(change, "target", None) if target is None else target
-    if own is not None:
-        own = own.from_position(max(0, own.first - before))
+    if own is not None and own.measure in ("kl", "cosine_loss"):
+        own = None  # measured anyway
     runs = changed_runs(model, encoded, bound, range(root, root + times))
     dense, _ = next(runs)
     rows = []
