@@ -17,7 +17,7 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.constants import KL_LIMIT
 from attnlimit.models.loading import load_once
-from attnlimit.models.passes import encode
+from attnlimit.models.passes import divergence, encode
 from attnlimit.models.sampled import sampled_attention, shape_of
 from attnlimit.picture import FigureSpec
 from attnlimit.planning.target import third_order
@@ -208,7 +208,7 @@ def _kl(unembed: torch.nn.Module, first: Tensor, second: Tensor) -> Array:
     for start in range(0, len(first), BLOCK):
         rows = slice(start, start + BLOCK)
         actual, other = (torch.log_softmax(unembed(states[rows]), -1) for states in (first, second))
-        values.append((actual.exp() * (actual - other)).sum(-1).double())
+        values.append(divergence(actual, other).double())
     return torch.cat(values).numpy()
 
 

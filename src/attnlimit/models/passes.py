@@ -190,9 +190,14 @@ def run(network: Any, encoded: Encoded, past: Any = None) -> Outputs:
     return Outputs(states[0][keep], precise(output.logits[0])[keep] if causal else None)
 
 
+def divergence(dense: Tensor, changed: Tensor) -> Tensor:
+    """KL divergence (N,) of next-token log probabilities (N, vocabulary), in nats."""
+    return (dense.exp() * (dense - changed)).sum(-1)
+
+
 def mean_kl(dense: Tensor, changed: Tensor) -> float:
-    """Mean KL divergence of next-token log probabilities (N, vocabulary), in nats."""
-    return max(0.0, float((dense.exp() * (dense - changed)).sum(-1).mean()))
+    """Mean of `divergence`."""
+    return max(0.0, float(divergence(dense, changed).mean()))
 
 
 def cosine_loss(dense: Tensor, changed: Tensor) -> float:

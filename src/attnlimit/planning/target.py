@@ -28,7 +28,7 @@ from attnlimit.constants import (
 )
 from attnlimit.errors import BadInput
 from attnlimit.models.loading import predicts_tokens
-from attnlimit.models.passes import Outputs, cosine_loss, mean_kl
+from attnlimit.models.passes import Outputs, cosine_loss, divergence, mean_kl
 from attnlimit.registry import Registry
 
 ROUNDING = float(torch.finfo(torch.float32).eps)
@@ -196,7 +196,7 @@ class NextToken(Target):
         return mean_kl(read, other)
 
     def position_error(self, read: Tensor, other: Tensor) -> float:
-        each = (read.exp() * (read - other)).sum(-1)
+        each = divergence(read, other)
         return float(each.std() / len(each) ** 0.5)
 
     def limit(self, read: Tensor) -> float:
