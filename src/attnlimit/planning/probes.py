@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -118,7 +118,7 @@ Reduce = Callable[[ProbedLayer], None]
 """Takes every layer with a group of gradients, last layer first."""
 
 
-class Receiver(Protocol):
+class Receiver:
     """Receives the layers of a forward pass and their gradients, as they come."""
 
     def on_layer(self, call: Call) -> None:
@@ -249,21 +249,14 @@ def _read_prompt(network: Any, encoded: Encoded, tokens: int) -> _Prompt | None:
     return _Prompt(cache, queries) if plain and len(layers) == len(queries) else None
 
 
-class _Grouped:
+class _Grouped(Receiver):
     """Hands on the gradients of a group of probes at a layer, when the last has reached it."""
 
     def __init__(self, probes: int, reduce: Reduce) -> None:
         self.groups, self.reduce = list(groups_of(probes)), reduce
         self.gathered: dict[int, list[Tensor]] = {}
 
-    def on_layer(self, call: Call) -> None:
-        """Wait for its gradients."""
-
-    def on_output(self, run: ProbeRun) -> None:
-        """Wait for the first gradients."""
-
     def on_gradient(self, call: Call, number: int, gradient: Tensor) -> None:
-        """Keep a gradient, until its group is whole."""
         group = self.groups[number // GROUP]
         self.gathered.setdefault(call.layer, []).append(gradient)
         if number + 1 == group.stop:
@@ -342,7 +335,7 @@ def write_probed(
         shutil.rmtree(spool, ignore_errors=True)
 
 
-class _Spooled:
+class _Spooled(Receiver):
     """Keeps gradients in a file for each layer, until the last probe's is there."""
 
     def __init__(self, writer: CaptureWriter, spool: Path, count: int) -> None:
