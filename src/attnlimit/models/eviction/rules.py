@@ -147,13 +147,6 @@ def register_rule(name: str) -> Callable[[Rule], Rule]:
     return register
 
 
-def known_rules() -> Registry[type[EvictionRule]]:
-    """Return all rules by name, the published ones among them."""
-    import attnlimit.models.eviction.published  # noqa: F401 (registers its rules)
-
-    return RULES
-
-
 def parse_rule(text: str) -> EvictionRule:
     """Return the rule that a text such as "0.25", "snapkv:0.25" or "tova:0.5,again=64" names."""
     name, _, rest = text.strip().rpartition(":")
@@ -167,7 +160,7 @@ def parse_rule(text: str) -> EvictionRule:
     except (TypeError, ValueError):
         raise BadInput(
             f"{text!r} is not an eviction rule; write the share of keys that stay, like 0.25, or "
-            f"a rule and its share, like snapkv:0.25 ({', '.join(known_rules().names())})."
+            f"a rule and its share, like snapkv:0.25 ({', '.join(RULES.names())})."
         ) from None
 
 
@@ -185,12 +178,12 @@ def rule_to_dict(rule: EvictionRule) -> dict[str, Any]:
 
 def rule_from_dict(content: Mapping[str, Any]) -> EvictionRule:
     """Return the rule that `rule_to_dict` wrote."""
-    name, rules = str(content.get("rule")), known_rules()
-    if name not in rules:
+    name = str(content.get("rule"))
+    if name not in RULES:
         raise BadInput(
-            f"There is no eviction rule {name!r}; choose from {', '.join(rules.names())}."
+            f"There is no eviction rule {name!r}; choose from {', '.join(RULES.names())}."
         )
-    kind: Any = rules[name]
+    kind: Any = RULES[name]
     known = [option.name for option in fields(kind)]
     if unknown := sorted(set(content) - {*known, "rule"}):
         raise BadInput(f"The eviction rule {name} has no {unknown[0]}; it has {', '.join(known)}.")
