@@ -33,7 +33,6 @@ from attnlimit.models.attention import attend_dense, attention_as
 from attnlimit.models.eviction.cache import CacheEvictor
 from attnlimit.planning.calibration import calibration_of
 from attnlimit.planning.export import export_plan
-from attnlimit.planning.export_files import HeadShares
 from attnlimit.planning.planner import make_plans
 from attnlimit.planning.target import NextToken
 
@@ -130,12 +129,8 @@ def plans(loaded, given):
         name = given.folder / f"plan-{100 * keep:g}"
         plan.write(name.with_suffix(".json"))
         export_plan(name.with_suffix(".json"), "kvpress", recent=16).write(name, force=True)
-        uncounted = plan.model_copy(update={"kv_keys": None})
-        alone = HeadShares(uncounted).key_value_shares().mean()
-        print(
-            f"KL {plan.target.distance:.2g} keeps {shares[made.index(plan)]:.1%} of the cache, "
-            f"{alone:.1%} if its heads chose independently: {name}"
-        )
+        share = shares[made.index(plan)]
+        print(f"KL {plan.target.distance:.2g} keeps {share:.1%} of the cache: {name}")
 
 
 if __name__ == "__main__":

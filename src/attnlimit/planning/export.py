@@ -19,6 +19,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.planning.export_cache import CACHE_FORMATS
 from attnlimit.planning.export_files import (
+    DROPPED,
     Export,
     ExportOptions,
     HeadShares,
@@ -85,7 +86,7 @@ def _make_kvpress(heads: HeadShares, options: ExportOptions) -> Export:
     content = io.BytesIO()
     np.save(content, curves, allow_pickle=False)
     ratio, raised = own / 100, int((shares > planned).sum())
-    lost = heads.dropping()
+    lost = DROPPED
     if raised:
         lost = f"{lost[:-1]}; heads that keep more than planned, for their sinks: {raised}."
     return Export(
@@ -181,7 +182,7 @@ def _make_layers(heads: HeadShares, options: ExportOptions) -> Export:
         "total_pages": total,
         "dense_pages": whole,
     }
-    kept, dropping = total / whole, heads.dropping()
+    kept = total / whole
     return Export(
         to="layers",
         model=heads.plan.model,
@@ -189,7 +190,7 @@ def _make_layers(heads: HeadShares, options: ExportOptions) -> Export:
         use=f"give each layer its tokens of {LAYERS}; all of them are {kept:.1%} of the pages",
         lost=(
             "Heads of a layer share its pages, so each keeps as many keys as the most demanding "
-            f"one; {dropping[0].lower()}{dropping[1:]}"
+            f"one; {DROPPED[0].lower()}{DROPPED[1:]}"
         ),
         numbers={"kept": kept},
         table=table,

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from attnlimit import checks
 from attnlimit.checks import Array
@@ -21,6 +20,11 @@ from attnlimit.result import Result
 
 ABOUT = "export.json"
 SCHEMA = "attnlimit.export/1"
+DROPPED = (
+    "The plan chooses keys anew for every query; a cache that drops keys keeps as many, chosen "
+    "once and by the other tool, so the plan's prediction does not hold for it."
+)
+"""What is lost where keys are dropped for good."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +45,7 @@ class ExportOptions:
 class HeadShares:
     """Shares of keys that the heads of a plan keep, and its key-value heads.
 
-    Query heads that share keys keep the union of what each keeps, which a complete plan has
-    counted. Otherwise the union is the expected one if heads choose independently,
-
-        1 - (1 - a) prod_h (1 - s_h),
-
-    with s_h the shares of heads whose keys may be any, and a the largest share of those that keep
-    the first and the most recent keys: of these, each holds the smaller.
+    Query heads that share keys keep the union of what each keeps, which a plan has counted.
     """
 
     plan: Plan
@@ -64,11 +62,6 @@ class HeadShares:
         kept[[[sampler is None for sampler in row] for row in self.plan.heads]] = 1.0
         return np.asarray(kept)
 
-    @property
-    def nested(self) -> NDArray[np.bool_]:
-        """Heads (L, H) that keep the first keys and the most recent ones."""
-        return np.array([[s is not None and s.forgets for s in row] for row in self.plan.heads])
-
     def key_value_shares(self) -> Array:
         """Share of the cache that each key-value head keeps, (L, G)."""
         if self.plan.target.measure != "kl":
@@ -76,22 +69,12 @@ class HeadShares:
                 "The plan's model reads all its tokens at once and has no key-value cache to make "
                 "smaller; scores and hub can be exported."
             )
-        if self.plan.kv_keys is not None:
-            return np.asarray(np.clip(self.plan.kv_keys / self.plan.mean_visible, 0.0, 1.0))
-        apart = (len(self.kept), self.plan.architecture["kv_heads"], -1)
-        kept, nested = self.kept.reshape(apart), self.nested.reshape(apart)
-        together = np.where(nested, kept, 0.0).max(-1)
-        missed = np.where(nested, 1.0, 1.0 - kept).prod(-1)
-        return np.asarray(1.0 - (1.0 - together) * missed)
-
-    def dropping(self) -> str:
-        """What is lost where keys are dropped for good, in one sentence."""
-        if self.nested.all():
-            return "Which keys stay is the other tool's choice, not the plan's."
-        return (
-            "The plan chooses keys anew for every query; a cache that drops keys keeps as many, "
-            "chosen once and by the other tool, so the plan's prediction does not hold for it."
-        )
+        if self.plan.kv_keys is None:
+            raise BadInput(
+                "The plan has not counted the keys that heads of a group read together; make it "
+                "again with attnlimit plan."
+            )
+        return np.asarray(np.clip(self.plan.kv_keys / self.plan.mean_visible, 0.0, 1.0))
 
 
 @dataclass(frozen=True, eq=False)

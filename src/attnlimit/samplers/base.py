@@ -99,11 +99,6 @@ class Sampler(ABC):
         return 0
 
     @property
-    def forgets(self) -> bool:
-        """Whether keys that a query leaves out are left out by all later ones, and can be freed."""
-        return False
-
-    @property
     def resizable(self) -> bool:
         """Whether `with_size` is implemented."""
         return type(self).with_size is not Sampler.with_size

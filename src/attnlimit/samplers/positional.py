@@ -40,10 +40,6 @@ class SinksAndRecent(Sampler):
     def name(self) -> str:
         return f"{self.sinks} sinks + {self.recent} recent"
 
-    @property
-    def forgets(self) -> bool:
-        return True
-
     def with_size(self, n: float) -> SinksAndRecent:
         count = checks.count(n, "n", smallest=1)
         sinks = min(self.sinks, count)
