@@ -36,7 +36,8 @@ def test_squared_errors_are_seen_from_the_keys_that_were_read(causal, sampler):
         lambda module, given: outputs.append(given[0][0])
     )
     for seed in range(60):
-        seen.append(passed(causal, heads, seed=seed)[0].mean_squares()[1])
+        step = passed(causal, heads, seed=seed)[0].layers[0, 1]
+        seen.append(step.squares / step.tokens)
         drawn = outputs[-1].unflatten(-1, (4, 8))
         gaps = [(drawn[:, h] - cap[1, h].output()).square().sum(-1).mean() for h in range(4)]
         true.append(torch.stack(gaps).numpy())

@@ -219,14 +219,6 @@ class AttentionStats(Result):
         """Share of layers and tokens that went back to dense attention."""
         return self._total("dense") / max(1.0, self._total("tokens"))
 
-    def mean_squares(self) -> Array:
-        """Estimated mean squared error of each head's output, (layers, heads)."""
-        sums: dict[int, Array] = {}
-        for (_, layer), step in self.layers.items():
-            sums[layer] = sums.get(layer, 0.0) + step.squares
-        tokens = max(1.0, self._total("tokens") / len(sums))
-        return np.array([sums[layer] for layer in sorted(sums)]) / tokens
-
     def to_frame(self) -> pd.DataFrame:
         """One row for each pass and layer: keys read, relative error, nats if they are known."""
         rows = []

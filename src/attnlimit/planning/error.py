@@ -16,7 +16,7 @@ from attnlimit.checks import Array
 from attnlimit.constants import MAX_ROUGH, MEASURED_DEVIATIONS, MEASURED_GAP
 from attnlimit.errors import BadInput
 from attnlimit.intervals import skewness
-from attnlimit.models.attention import attend_dense, attention_as, precise
+from attnlimit.models.attention import attend_dense, attention_as
 from attnlimit.models.passes import Encoded, Outputs, encode, run, token_distances, unwrap
 from attnlimit.models.sampled import AttentionStats
 from attnlimit.picture import Panel, Series
@@ -564,11 +564,9 @@ def _read_on(network: Any, encoded: Encoded, prompt: int, stats: AttentionStats)
     ids = encoded.inputs["input_ids"]
     cache = network(ids[:, :prompt], use_cache=True, logits_to_keep=1).past_key_values
     after_cut = stats.cache_bytes, stats.dense_bytes
-    output = network(
-        ids[:, prompt:], past_key_values=cache, use_cache=True, output_hidden_states=True
-    )
+    outputs = run(network, encoded, cache)
     stats.cache_bytes, stats.dense_bytes = after_cut
-    return Outputs(precise(output.hidden_states[-1][0]), precise(output.logits[0]))
+    return outputs
 
 
 def _distances(
