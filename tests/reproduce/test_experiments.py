@@ -160,6 +160,29 @@ COLUMNS = {
 }
 
 
+SMALL = OUTPUT - {"output-error", "model-complexity"}
+"""Studies of a causal model that run on small random weights here."""
+
+
+@pytest.fixture(scope="session")
+def small_model(text_and_model, tmp_path_factory):
+    """A folder with a small causal model of random weights, and SmolLM2's tokenizer."""
+    import torch
+    import transformers
+
+    from attnlimit.models.loading import load_once
+
+    folder = tmp_path_factory.mktemp("small")
+    tokenizer = load_once("smollm2").tokenizer
+    shape = {"hidden_size": 64, "num_hidden_layers": 3, "intermediate_size": 64}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "initializer_range": 0.15}
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(vocab_size=len(tokenizer), **shape, **heads)
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
 def test_every_experiment_is_tried_here():
     assert (
         set(TINY)
@@ -172,7 +195,10 @@ def test_every_experiment_is_tried_here():
 def test_experiment(name, tmp_path, request):
     if name in REAL:
         request.getfixturevalue("text_and_model")
-    result = run(target(name), TINY[name], out=tmp_path)
+    settings = dict(TINY[name])
+    if name in SMALL:
+        settings["model"] = request.getfixturevalue("small_model")
+    result = run(target(name), settings, out=tmp_path)
     folder, files = write_result(result)
 
     assert COLUMNS[name] <= set(result.table.columns)
