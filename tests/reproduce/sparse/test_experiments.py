@@ -46,7 +46,7 @@ TINY = {
         "fits": 2,
     },
     "sparse-documents": PLANNED
-    | {"articles": ["Autism"], "background": 4, "per_article": 30, "pilot": 40},
+    | {"articles": ["A Modest Proposal"], "background": 4, "per_article": 20, "pilot": 31},
 }
 COLUMNS = {
     "sparse-curves": {"model", "alpha", "test_error", "test_error measured", "train_margin"},
