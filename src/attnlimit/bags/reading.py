@@ -34,7 +34,8 @@ def read_bags(
 
     - A CSV or parquet file has a row for each instance: a column with the bag, a column with the
       bag's label, and features in all others. Columns named bag or slide_id, label or class and the
-      like are recognised; others are given as `bag` and `label`. A CSV may have no header.
+      like are recognised; others are given as `bag` and `label`, by their numbers in a CSV without
+      header.
     - An .npz file has arrays X and y: X is (bags, instances, dim), or (instances, dim) with an
       array `bag` that has the bag of each instance; y has a label for each bag or instance.
     - A folder has an array (instances, dim) for each bag, as .npy, .npz, .pt or .h5: in subfolders
@@ -167,37 +168,21 @@ def find_columns(table: pd.DataFrame, bag: str, label: str, name: str) -> tuple[
     """Return the columns of the bag and of the label.
 
     A column given by another name than "bag" or "label" must exist. Columns of a table without
-    header are numbers, given as "0" for the first; otherwise two of the first three are taken if
-    only one choice has two labels, and one label in each bag.
+    header are given by their numbers, "0" for the first.
     """
     if not pd.api.types.is_integer_dtype(table.columns):
         return (
             _column_by_name(table, bag, BAG_NAMES, "bag", name),
             _column_by_name(table, label, LABEL_NAMES, "label", name),
         )
-    width, first = table.shape[1], list(table.columns[:3])
-    if bag != "bag" or label != "label":
-        columns = [int(text) if text.isdecimal() else width for text in (bag, label)]
-        if max(columns) >= width or columns[0] == columns[1]:
-            raise BadInput(
-                f"{name} has no header, so --bag and --label must be two columns from 0 to "
-                f"{width - 1}, got {bag!r} and {label!r}."
-            )
-        return columns[0], columns[1]
-    fitting = [
-        (group, mark)
-        for group in first
-        for mark in first
-        if group != mark and table[mark].nunique() == 2
-        and 2 < table[group].nunique() < len(table)
-        and (table.groupby(group)[mark].nunique() == 1).all()
-    ]  # fmt: skip
-    if len(fitting) == 1:
-        return fitting[0]
-    raise BadInput(
-        f"{name} has no header, and which columns hold the bag and its label is not clear; number "
-        "them, like --label 0 --bag 1."
-    )
+    width = table.shape[1]
+    columns = [int(text) if text.isdecimal() else width for text in (bag, label)]
+    if max(columns) >= width or columns[0] == columns[1]:
+        raise BadInput(
+            f"{name} has no header, so --bag and --label must be two columns from 0 to "
+            f"{width - 1}, like --label 0 --bag 1; got {bag!r} and {label!r}."
+        )
+    return columns[0], columns[1]
 
 
 def _column_by_name(

@@ -139,7 +139,7 @@ def _row(name: str, run: Evaluation, error: OutputError | None) -> dict[str, Any
     row: dict[str, Any] = {
         "change": name,
         "keys": run.mean_keys,
-        "of": run.mean_visible,
+        "average context": run.mean_visible,
         "MB": run.mean_bytes / 1e6,
         "dense MB": run.dense_bytes / 1e6,
     }
