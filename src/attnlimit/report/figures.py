@@ -40,6 +40,7 @@ def draw(spec: FigureSpec, folder: Path, name: str) -> list[Path]:
     for path in paths[:2]:
         temporary = path.with_name(f".{path.name}")
         figure.savefig(temporary, dpi=300, format=path.suffix[1:])
+        figure.set_layout_engine("none")  # both files have one layout
         temporary.replace(path)
     write_page(paths[2], figure_page(spec))
     return paths
