@@ -11,6 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import Tensor
 from attnlimit.decoding.attention import FLOOR, MULTIPLE, page_floor
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.index import KeyIndex, centred_keys
+from attnlimit.decoding.index import KeyIndex, centred_keys, zeros
 from attnlimit.decoding.kernels import NEVER, OUTLIERS, decode_by_keys, decode_by_pages
 from attnlimit.models import addresses, fast_decoding, load
 from attnlimit.planning.cost import Shape
@@ -33,6 +34,8 @@ LAYER = 15
 SIZES = (1024, 4096, 8192, 16384, 65536, 262144)
 TARGETS = {4096: 3.5, 8192: 5.0, 16384: 8.0, 65536: 20.0, 262144: 40.0}
 C = 96.0
+MODEL_SETTINGS = ((8000, 1), (8000, 4), (8000, 8), (4096, 1), (4096, 4), (1024, 1), (1024, 4))
+"""Tokens and sequences of a batch."""
 TEXTS = ("Taft 1910", "Truman 1946", "Carter 1980", "Roosevelt 1907")
 OUT = Path("report/decoding.json")
 
@@ -62,11 +65,12 @@ class Problem:
     """One decoded token of one layer: dense attention, one level and two levels."""
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> None:
-        self.query, self.key, self.value = query, key.contiguous(), value.contiguous()
-        self.scale = scale
+        self.query, self.scale = query, scale
         groups, tokens, width = key.shape
         heads = len(query)
-        rows = self.key.numpy(), self.value.numpy()
+        rows = [zeros((groups, tokens, width), np.float32) for _ in range(2)]  # as caches have them
+        self.key, self.value = (torch.from_numpy(row) for row in rows)
+        self.key[:], self.value[:] = key, value
         self.first, self.count = np.zeros(groups, np.int64), np.full(groups, tokens, np.int64)
         self.index = KeyIndex(key.mean(1).numpy(), tokens)
         self.index.append(rows[0], self.first, self.count)
@@ -171,7 +175,7 @@ def kernel_rows(threads: int) -> list[dict[str, Any]]:
 
 
 def _timed(problem: Problem, shape: Shape) -> dict[str, Any]:
-    tokens = int(problem.count[0])
+    tokens, seeds = int(problem.count[0]), count(1000)  # every call draws other keys
     c = problem.matched() if tokens >= 1024 else C
     predicted = (
         cost_model().milliseconds(shape, tokens, C),
@@ -179,8 +183,8 @@ def _timed(problem: Problem, shape: Shape) -> dict[str, Any]:
     )
     return {
         "dense_ms": milliseconds(problem.dense),
-        "one_level_ms": milliseconds(problem.one_level),
-        "two_levels_ms": milliseconds(lambda: problem.two_levels(c)),
+        "one_level_ms": milliseconds(lambda: problem.one_level(C, next(seeds))),
+        "two_levels_ms": milliseconds(lambda: problem.two_levels(c, next(seeds))),
         "c_two_levels": c,
         "error": problem.error(lambda seed: problem.one_level(C, seed)),
         "error_two_levels": problem.error(lambda seed: problem.two_levels(c, seed)),
@@ -205,91 +209,105 @@ def grouped_attention(
     return out.reshape(batch, 1, heads, width), None
 
 
+def filled_caches(network: Any, ids: Tensor, tokens: int) -> list[tuple[Tensor, Tensor]]:
+    """Keys and values of every layer after a prompt, (B, H_kv, tokens, d), one text at a time."""
+    parts: list[list[tuple[Tensor, Tensor]]] = []
+    for row in ids:
+        cache = network(row[None, :tokens], use_cache=True, logits_to_keep=1).past_key_values
+        parts.append([(layer.keys, layer.values) for layer in cache.layers])
+    return [
+        (torch.cat([key for key, _ in layer]), torch.cat([value for _, value in layer]))
+        for layer in zip(*parts, strict=True)
+    ]
+
+
+@torch.no_grad()
 def model_rows(
-    lengths: tuple[int, ...] = (1024, 4096, 8000),
-    batches: tuple[int, ...] = (1, 4, 8),
+    settings: tuple[tuple[int, int], ...] = MODEL_SETTINGS,
+    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16),
     steps: int = 24,
 ) -> list[dict[str, Any]]:
     """Times of decoded tokens in SmolLM2: as transformers comes, best dense, and fast."""
-    from transformers import AttentionInterface, AttentionMaskInterface, DynamicCache
+    from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
-
-    from attnlimit.decoding.cache import prepare_cache, rewound
 
     model = load("smollm2")
     network, tokenizer = model.model, model.tokenizer
     assert tokenizer is not None
     AttentionInterface.register("grouped", grouped_attention)
     AttentionMaskInterface.register("grouped", sdpa_mask)
-    documents = sorted(addresses(), key=lambda item: -len(item.text))[: max(batches)]
-    texts = [tokenizer(document.text).input_ids for document in documents]
+    most = max(batch for _, batch in settings)
+    documents = sorted(addresses(), key=lambda item: -len(item.text))[:most]
+    longest = max(tokens for tokens, _ in settings)
+    texts = [tokenizer(document.text).input_ids[: longest + steps] for document in documents]
+    ids = torch.tensor(texts)
+    network.set_attn_implementation("sdpa")
+    filled = filled_caches(network, ids, longest)
     rows = []
-    for tokens in lengths:
-        for batch in batches:
-            ids = torch.tensor([text[: tokens + steps] for text in texts[:batch]])
-            rows.append({"tokens": tokens, "batch": batch} | _model_times(
-                network, model, ids, tokens, steps, DynamicCache, prepare_cache, rewound
-            ))  # fmt: skip
+    for dtype in dtypes:
+        network.to(dtype)
+        for tokens, batch in settings if dtype == torch.float32 else settings[:1]:
+            part = [(k[:batch, :, :tokens].to(dtype), v[:batch, :, :tokens].to(dtype))
+                    for k, v in filled]  # fmt: skip
+            row = {"numbers": str(dtype).removeprefix("torch."), "tokens": tokens, "batch": batch}
+            rows.append(row | _model_times(model, part, ids[:batch, tokens : tokens + steps]))
             print(rows[-1], flush=True)
     return rows
 
 
-@torch.no_grad()
-def _model_times(
-    network: Any, model: Any, ids: Tensor, tokens: int, steps: int, kind: Any, prepare: Any,
-    rewound: Any,
-) -> dict[str, Any]:  # fmt: skip
-    network.set_attn_implementation("sdpa")
-    plain = kind(config=network.config)
-    network(ids[:, :tokens], past_key_values=plain, use_cache=True, logits_to_keep=1)
-    attention_seconds = [0.0]
+def _model_times(model: Any, filled: list[tuple[Tensor, Tensor]], ids: Tensor) -> dict[str, float]:
+    """Least times of a step, and of its attention, after a prompt whose caches are filled."""
+    from transformers import AttentionInterface, DynamicCache
+
+    from attnlimit.decoding.cache import prepare_cache, rewound
+
+    network, steps = model.model, ids.shape[1]
+    attention_ms: list[float] = []
+
+    def cache_of() -> Any:
+        cache = DynamicCache(config=network.config)
+        for number, (key, value) in enumerate(filled):
+            cache.update(key, value, number)
+        return cache
 
     def run(cache: Any) -> tuple[Tensor, float]:
         logits, times = [], []
         for step in range(steps):
             start = time.perf_counter()
-            out = network(
-                ids[:, tokens + step : tokens + step + 1], past_key_values=cache, use_cache=True
-            )
-            times.append(time.perf_counter() - start)
+            out = network(ids[:, step : step + 1], past_key_values=cache, use_cache=True)
+            times.append(1e3 * (time.perf_counter() - start))
             logits.append(torch.log_softmax(out.logits[:, 0].float(), -1))
-        return torch.stack(logits), 1e3 * float(np.median(times))
-
-    fast = kind(config=network.config)
-    for number, layer in enumerate(plain.layers):
-        fast.update(layer.keys, layer.values, number)
-    prepare(fast, network)
-    row: dict[str, Any] = {}
-    _, row["transformers_ms"] = run(plain)
-    del plain
+        return torch.stack(logits), min(times)
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         start = time.perf_counter()
         result = grouped_attention(*args, **kwargs)
-        attention_seconds[0] += time.perf_counter() - start
+        attention_ms.append(1e3 * (time.perf_counter() - start))
         return result
 
-    from transformers import AttentionInterface
-
+    row: dict[str, float] = {}
+    network.set_attn_implementation("sdpa")
+    _, row["transformers_ms"] = run(cache_of())
+    fast = prepare_cache(cache_of(), network)
     AttentionInterface.register("grouped", timed)
     network.set_attn_implementation("grouped")
     with rewound(fast):
         dense, row["dense_ms"] = run(fast)
-    row["dense_attention_ms"] = 1e3 * attention_seconds[0] / steps
+    row["dense_attention_ms"] = float(np.reshape(attention_ms, (steps, -1)).sum(1).min())
     network.set_attn_implementation("sdpa")
+    length = fast.get_seq_length()
     for name, sampler, levels in (
         ("one_level", Threshold(C), 1),
         ("two_levels", TwoLevel(1.15 * C), 2),
     ):
-        held = [(layer.index, layer.length) for layer in fast.layers]
         with fast_decoding(model, sampler, levels=levels, dense_below=0) as stats:
             logits, row[f"{name}_ms"] = run(fast)
         kl = (dense.exp() * (dense - logits)).sum(-1)
-        row[f"{name}_attention_ms"] = 1e3 * stats.attention_seconds / steps
+        row[f"{name}_attention_ms"] = 1e3 * min(stats.attention_each)
         row[f"{name}_kl"] = float(kl.mean())
         row[f"{name}_kl_stderr"] = float(kl.std() / kl.numel() ** 0.5)
         row[f"{name}_keys"] = stats.keys
-        for layer, (_, length) in zip(fast.layers, held, strict=True):
+        for layer in fast.layers:
             layer.rewind(length)
             layer.index = None
     return row

@@ -10,6 +10,7 @@ import torch
 import transformers
 
 import attnlimit as al
+from attnlimit.decoding.attention import current_session
 from attnlimit.decoding.control import Controller
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -240,6 +241,44 @@ def test_generation_that_is_refused(llama, monkeypatch):
         monkeypatch.setattr("attnlimit.decoding.cache.ROOM", 10**12)
         with pytest.raises(al.BadInput, match="GB"):
             llama.generate(ids, max_new_tokens=6)
+
+
+def test_a_plan_of_another_model(llama):
+    ids = tokens_of(1, 60)[0].tolist()
+    plan = al.models.plan(llama, ids, kl=0.01, decode=20, probes=2)
+    with al.models.fast_decoding(llama, plan):
+        pass
+    other = model_of("GPT2")
+    with pytest.raises(al.BadInput, match="plan"), al.models.fast_decoding(other, plan):
+        pass
+
+
+def test_models_on_a_gpu_are_refused(llama):
+    network = transformers.AutoModelForCausalLM.from_config(config_of("Llama")).to("meta").eval()
+    with pytest.raises(al.BadInput, match="CPU"), al.models.fast_decoding(network, EVERY_KEY):
+        pass
+
+
+def test_no_room_for_a_cache(llama, monkeypatch):
+    def refuse(shape, dtype):
+        raise MemoryError
+
+    monkeypatch.setattr("attnlimit.decoding.cache.zeros", refuse)
+    with (
+        pytest.raises(al.BadInput, match="no memory"),
+        al.models.fast_decoding(llama, EVERY_KEY),
+        torch.no_grad(),
+    ):
+        llama(tokens_of(1, 30), use_cache=True)
+
+
+@pytest.mark.parametrize("proxy", [None, "4bit"])
+def test_a_plan_says_how_many_levels_are_read(llama, proxy):
+    sampler = al.Threshold(8.0, proxy)
+    with al.models.fast_decoding(llama, sampler, dense_below=0):
+        assert current_session().levels == (None if proxy is None else 1)
+    with al.models.fast_decoding(llama, al.TwoLevel(8.0), dense_below=0):
+        assert current_session().levels == 2
 
 
 def test_threads_of_torch_are_left_alone():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import attnlimit as al
 import decoding_reference as reference
 from attnlimit.decoding.dot import BLOCK, make_dot_block
-from attnlimit.decoding.index import KeyIndex, centred_keys
+from attnlimit.decoding.index import LARGE_PAGE, KeyIndex, centred_keys, zeros
 from attnlimit.decoding.kernels import NEVER, decode_by_keys, decode_by_pages, pack_values
 
 FLOOR, PAGE_FLOOR = 0.02, 0.05
@@ -236,3 +236,11 @@ def test_keys_are_appended_one_by_one():
         parts.index.append(parts.key_array, np.full(2, n - 1), np.full(2, n))
         parts.index.summarise(centred(parts))
     assert torch.equal(whole.decode(2, 30.0)[0], parts.decode(2, 30.0)[0])
+
+
+def test_large_arrays_are_zero_and_writable():
+    array = zeros((3, LARGE_PAGE // 4 + 5), np.float32)
+    assert not array.any()
+    array[2, -1] = 1
+    assert array.sum() == 1
+    assert zeros((0, 4), np.uint8).shape == (0, 4)

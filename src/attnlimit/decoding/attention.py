@@ -108,8 +108,8 @@ def fast_decoding(
     evict : EvictionRule, optional
         Rule that cuts the cache once, after the prompt; that of the plan by default.
     levels : 1 or 2, optional
-        Read 4 bits of every key, or of pages chosen by their summaries. By default the faster one
-        on this machine at the length of the text.
+        Read 4 bits of every key, or of pages chosen by their summaries. By default what the plan
+        is of, and for `al.Threshold(c)` the faster one on this machine at the text's length.
     dense_below : int, optional
         Tokens below which all keys are read; by default where that is faster on this machine.
 
@@ -205,9 +205,7 @@ class _Session:
             plan.check_model(model)
         table = sampler_table(network, plan)
         self.c = np.array([[threshold_of(s) for s in row] for row in table], np.float32)
-        rules = {type(s) for row in table for s in row if s is not None}
-        own = {Threshold: None, TwoLevel: 2}
-        given = {own[rule] for rule in rules} if rules else {None}
+        given = {levels_of(s) for row in table for s in row if s is not None}
         chosen = given.pop() if len(given) == 1 else None
         if levels not in (None, 1, 2):
             raise BadInput(f"levels must be 1 or 2, got {levels!r}.")
@@ -451,7 +449,7 @@ class _Session:
             return self.dense(module, query, *layer.everything(), mask, scaling, kwargs)
         start = time.perf_counter()
         output = self.sampled(number, layer, query, given, kwargs)
-        self.stats.attention_seconds += time.perf_counter() - start
+        self.stats.attention_each[-1] += time.perf_counter() - start
         return output, None
 
     def dense(
@@ -498,16 +496,7 @@ class _Session:
         c = self.c[number] * np.float32(self.control.factor)
         if self.rule == 1:
             decode_by_keys(
-                *common,
-                c,
-                FLOOR,
-                self.seed,
-                number,
-                length,
-                scratch,
-                chosen,
-                out,
-                totals,
+                *common, c, FLOOR, self.seed, number, length, scratch, chosen, out, totals
             )
         else:
             decode_by_pages(
@@ -611,6 +600,13 @@ def threshold_of(sampler: Sampler | None) -> float:
         f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
         "or sampled_attention for other samplers."
     )
+
+
+def levels_of(sampler: Sampler) -> int | None:
+    """Return the levels that a sampler's law is of; None for a threshold by exact weights."""
+    if isinstance(sampler, Threshold):
+        return None if sampler.proxy is None else 1
+    return sampler.levels
 
 
 def _checked_limit(limit: float | None, sensitivity: Array | None) -> float | None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.index import Counts, Floats, KeyIndex, Pages, centred_keys, grown
+from attnlimit.decoding.index import Counts, Floats, KeyIndex, Pages, centred_keys, grown, zeros
 from attnlimit.decoding.kernels import pack_values
 from attnlimit.errors import BadInput
 from attnlimit.models.eviction.cache import CutLayer
@@ -66,13 +66,14 @@ class DecodingLayer(DynamicLayer):
         slots = -(-slots // BLOCK) * BLOCK
         shape = (*key.shape[:2], slots)
         try:
-            rows = [torch.zeros(*shape, one.shape[3], dtype=self.dtype) for one in (key, value)]
-        except RuntimeError:
+            arrays = [zeros((*shape, one.shape[3]), ROWS[self.dtype]) for one in (key, value)]
+        except (MemoryError, OSError, OverflowError, ValueError):
             size = 2 * np.prod(shape) * key.shape[3] * key.element_size() / 1e9
             raise BadInput(
                 f"There is no memory for the {size:.3g} GB of one layer's cache of {slots} tokens; "
                 "use a shorter text or a smaller batch."
             ) from None
+        rows = [torch.from_numpy(array).view(self.dtype) for array in arrays]
         if self.is_initialized:
             for new, old in zip(rows, (self.key_rows, self.value_rows), strict=True):
                 new[:, :, : self.length] = old[:, :, : self.length]

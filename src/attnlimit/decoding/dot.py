@@ -119,4 +119,33 @@ def make_dot_block(features: str | None = None) -> Any:
     return dot_block
 
 
+LINE = 64
+"""Bytes that memory moves at once."""
+
+
+@intrinsic
+def prefetch(typing: Any, array: Any, start: Any, count: Any) -> Any:
+    """Have the memory of `count` entries of a contiguous array fetched, from flat index `start`."""
+    signature = types.void(array, types.intp, types.intp)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        size = ir.Constant(I64, context.get_abi_sizeof(data.type.pointee))
+        pointer = builder.bitcast(builder.gep(data, [args[1]]), I8.as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [I8.as_pointer(), I32, I32, I32])
+        fetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        lines = builder.udiv(
+            builder.add(builder.mul(args[2], size), ir.Constant(I64, LINE - 1)),
+            ir.Constant(I64, LINE),
+        )
+        # To be read, kept in every cache, and data.
+        how = [ir.Constant(I32, number) for number in (0, 3, 1)]
+        with cgutils.for_range(builder, lines) as loop:
+            place = builder.mul(loop.index, ir.Constant(I64, LINE))
+            builder.call(fetch, [builder.gep(pointer, [place]), *how])
+        return context.get_dummy_value()
+
+    return signature, codegen
+
+
 dot_block = make_dot_block()

@@ -7,8 +7,11 @@ appended as text is read; pages are summarised when they are full.
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +21,8 @@ from attnlimit.decoding.kernels import OUTLIERS, pack, pack_few, summarise
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
+LARGE_PAGE = 1 << 21
+"""Bytes of a large page of memory."""
 RIDGE = 0.01
 """Share of the mean variance that is added to that of each axis of the page summaries."""
 
@@ -84,8 +89,11 @@ class KeyIndex:
 
         `keys` (rows, slots, d) has a row's first new key in slot `start`.
         """
+        new = int((count - self.count).max())
+        if not new:
+            return
         self.reserve(int(count.max()))
-        few = int((count - self.count).max()) <= 1  # threads would take longer to start
+        few = new <= 1  # threads would take longer to start
         write = pack_few if few else pack
         write(keys, start, self.mean, self.codes, self.lower, self.scales, self.count, count)
         self.count = count.copy()
@@ -116,6 +124,8 @@ class KeyIndex:
         if pages is None:
             pages = self.pages = self._new_pages(centred)
         full = self.count // BLOCK
+        if (full == pages.done).all():
+            return pages
         for row in np.flatnonzero(full > pages.done).tolist():
             start = int(pages.done[row])
             keys = centred(row, start * BLOCK, int(full[row]) * BLOCK)
@@ -168,9 +178,23 @@ class KeyIndex:
         pages.far_scales = grown(pages.far_scales, supers * OUTLIERS * BLOCK)
 
 
+def zeros(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Zeros, in large pages of memory where the system has them.
+
+    Rows are read here and there, and each would need an entry of its own in the processor's table
+    of small pages.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size < LARGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return np.zeros(shape, dtype)
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)
+
+
 def grown(array: np.ndarray, size: int) -> np.ndarray:
     """Return an array whose second dimension is `size`, with zeros after what it holds."""
-    larger = np.zeros((array.shape[0], size, *array.shape[2:]), array.dtype)
+    larger = zeros((array.shape[0], size, *array.shape[2:]), array.dtype)
     larger[:, : array.shape[1]] = array
     return larger
 

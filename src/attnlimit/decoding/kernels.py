@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit, prange, types
 from numba.extending import overload
 
-from attnlimit.decoding.dot import BLOCK, dot_block
+from attnlimit.decoding.dot import BLOCK, dot_block, prefetch
 
 F, U = np.float32, np.uint32
 LN2 = F(np.log(2.0))
@@ -241,6 +241,17 @@ def _row_of(store, row):
     return lambda store, row: (store[0][row], store[1][row], store[2][row])
 
 
+def prefetch_row(store, slot):
+    """Have a stored key or value fetched that will be read soon."""
+
+
+@overload(prefetch_row, inline="always")
+def _prefetch_row(store, slot):
+    if isinstance(store, types.BaseTuple):
+        return lambda store, slot: None
+    return lambda store, slot: prefetch(store, slot * store.shape[1], store.shape[1])
+
+
 def product_with_key(query, keys, slot, place, base):
     """Product of a query with a stored key; `base` is that with the mean key."""
 
@@ -463,25 +474,15 @@ def keys_of_task(
                     j = at + lane
                     if flags[lane] and j < n:
                         places[kept], shares[kept] = j, F(1)
+                        prefetch_row(keys, first + j)
+                        prefetch_row(values, first + j)
                         chance = min(F(1), max(scores[j] * ratio, least))
                         chances[kept] = F(1) if j == best else chance
                         kept += 1
     square = combine(
-        scaled,
-        keys,
-        values,
-        first,
-        added,
-        cap,
-        sink,
-        base,
-        places,
-        chances,
-        shares,
-        kept,
-        scores,
+        scaled, keys, values, first, added, cap, sink, base, places, chances, shares, kept, scores,
         out,
-    )
+    )  # fmt: skip
     return kept, square
 
 
@@ -576,6 +577,7 @@ def pages_of_task(
     for page in range(1, pages):
         if rough[page]:
             order[always] = page
+            prefetch(codes, page * codes.shape[1], codes.shape[1])
             always += 1
     top, best = NEVER, 0
     for number in range(always):
@@ -623,6 +625,8 @@ def pages_of_task(
                 for page in range(at + 8 * word, at + 8 * word + 8):
                     if flags[page - at] and 0 < page < pages and not rough[page]:
                         order[read] = page
+                        prefetch(codes, page * codes.shape[1], codes.shape[1])
+                        prefetch(scales, page * BLOCK, BLOCK)
                         page_chances[read] = min(F(1), max(mass[page] * ratio, page_floor))
                         read += 1
     total = apart
@@ -658,6 +662,8 @@ def pages_of_task(
                 for lane in range(8 * word, 8 * word + 8):
                     if flags[lane] and BLOCK * page + lane < n:
                         places[kept], shares[kept] = BLOCK * page + lane, share
+                        prefetch_row(keys, first + places[kept])
+                        prefetch_row(values, first + places[kept])
                         chance = min(share, max(part[lane] * ratio, least))
                         chances[kept] = F(1) if at + lane == best else chance
                         kept += 1
@@ -670,25 +676,15 @@ def pages_of_task(
                     place = BLOCK * block + lane
                     if flags[lane] and OUTLIERS <= place < far:
                         places[kept] = BLOCK * (place // OUTLIERS) + far_places[place]
+                        prefetch_row(keys, first + places[kept])
+                        prefetch_row(values, first + places[kept])
                         chances[kept] = min(F(1), max(part[lane] * ratio, least))
                         shares[kept] = F(1)
                         kept += 1
     square = combine(
-        scaled,
-        keys,
-        values,
-        first,
-        added,
-        cap,
-        sink,
-        base,
-        places,
-        chances,
-        shares,
-        kept,
-        scores,
+        scaled, keys, values, first, added, cap, sink, base, places, chances, shares, kept, scores,
         out,
-    )
+    )  # fmt: skip
     return kept, BLOCK * read + far, square
 
 

@@ -26,7 +26,7 @@ class DecodingStats(Result):
     row_bytes: Array  # (layers,) of a key and its value, as the cache holds them
     totals: dict[int, Array] = field(default_factory=dict)  # by layer, (tasks, 4)
     seconds_each: list[float] = field(default_factory=list)  # of each decoded token
-    attention_seconds: float = 0.0  # in sampled layers
+    attention_each: list[float] = field(default_factory=list)  # of those, in sampled layers
     tokens: int = 0  # decoded, of all sequences
     dense_tokens: int = 0  # of those, tokens that read all keys
     dense_layers: int = 0  # layers of tokens that were past the limit
@@ -43,6 +43,7 @@ class DecodingStats(Result):
         `held` are the keys that a head of each layer holds, on average, of `length`.
         """
         self.tokens += batch
+        self.attention_each.append(0.0)
         if rule == 0:
             self.dense_tokens += batch
             return
@@ -122,6 +123,11 @@ class DecodingStats(Result):
     def seconds(self) -> float:
         """Time of all decoded tokens."""
         return float(sum(self.seconds_each))
+
+    @property
+    def attention_seconds(self) -> float:
+        """Time of attention of all decoded tokens, in layers that are sampled."""
+        return float(sum(self.attention_each))
 
     @property
     def kl(self) -> float:
