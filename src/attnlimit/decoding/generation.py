@@ -29,7 +29,7 @@ class Generation(Result):
     """Texts written after prompts, with the cost and the loss of their tokens."""
 
     texts: tuple[str, ...]
-    dense_texts: tuple[str, ...] | None  # with all keys, if that was asked for
+    dense_texts: tuple[str, ...] | None  # with all keys, where compared
     prompt_tokens: tuple[int, ...]
     stats: DecodingStats
     dense_ms: float  # a step of the whole batch with all keys, median

@@ -245,7 +245,7 @@ def prefetch_row(store, slot):
     """Have a stored key or value fetched that will be read soon."""
 
 
-@overload(prefetch_row, inline="always")
+@overload(prefetch_row)
 def _prefetch_row(store, slot):
     if isinstance(store, types.BaseTuple):
         return lambda store, slot: None
@@ -410,6 +410,19 @@ def draw_block(weights, ratio, least, share, base, stream, flags):
 
 
 @njit(**OPTIONS)
+def flagged(flags, hits):
+    """List the lanes that are flagged in `hits`; return their number."""
+    words, count = flags.view(np.uint64), 0
+    for word in range(BLOCK // 8):
+        if words[word] != 0:
+            for lane in range(8 * word, 8 * word + 8):
+                if flags[lane]:
+                    hits[count] = lane
+                    count += 1
+    return count
+
+
+@njit(**OPTIONS)
 def sink_weight(sink, top):
     """2^(sink - top) of a sink that is a parameter of the model, 0 without one."""
     return F(2.0) ** max(sink - top, F(-100)) if sink > NEVER else F(0)
@@ -460,25 +473,21 @@ def keys_of_task(
     total = exponentiate(scores, top) + sink_weight(sink, top)
     ratio, least = c / total, c * floor / F(n)
     places, chances, shares = chosen[0].view(np.int32), chosen[1], chosen[2]
-    flags = np.empty(BLOCK, np.uint8)
-    words = flags.view(np.uint64)
+    flags, hits = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.int64)
     kept = 0
     for block in range(blocks):
         at = BLOCK * block
         draw_block(scores[at : at + BLOCK], ratio, least, F(1), at, stream, flags)
         if block == best_block:
             flags[best - at] = 1
-        for word in range(BLOCK // 8):
-            if words[word] != 0:
-                for lane in range(8 * word, 8 * word + 8):
-                    j = at + lane
-                    if flags[lane] and j < n:
-                        places[kept], shares[kept] = j, F(1)
-                        prefetch_row(keys, first + j)
-                        prefetch_row(values, first + j)
-                        chance = min(F(1), max(scores[j] * ratio, least))
-                        chances[kept] = F(1) if j == best else chance
-                        kept += 1
+        for hit in range(flagged(flags, hits)):
+            j = at + hits[hit]
+            if j < n:
+                places[kept], shares[kept] = j, F(1)
+                chances[kept] = min(F(1), max(scores[j] * ratio, least)) if j != best else F(1)
+                prefetch_row(keys, first + j)
+                prefetch_row(values, first + j)
+                kept += 1
     square = combine(
         scaled, keys, values, first, added, cap, sink, base, places, chances, shares, kept, scores,
         out,
@@ -615,20 +624,18 @@ def pages_of_task(
     total = apart + exponentiate(scores[: BLOCK * read], top) + exponentiate(mass, top)
     ratio = multiple * c / total
     page_stream, far_stream = mixed(U(stream + U(1))), mixed(U(stream + U(2)))
-    flags = np.empty(BLOCK, np.uint8)
-    words = flags.view(np.uint64)
+    flags, hits = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.int64)
     for block in range(len(mass) // BLOCK):
         at = BLOCK * block
         draw_block(mass[at : at + BLOCK], ratio, page_floor, F(1), at, page_stream, flags)
-        for word in range(BLOCK // 8):
-            if words[word] != 0:
-                for page in range(at + 8 * word, at + 8 * word + 8):
-                    if flags[page - at] and 0 < page < pages and not rough[page]:
-                        order[read] = page
-                        prefetch(codes, page * codes.shape[1], codes.shape[1])
-                        prefetch(scales, page * BLOCK, BLOCK)
-                        page_chances[read] = min(F(1), max(mass[page] * ratio, page_floor))
-                        read += 1
+        for hit in range(flagged(flags, hits)):
+            page = at + hits[hit]
+            if 0 < page < pages and not rough[page]:
+                order[read] = page
+                page_chances[read] = min(F(1), max(mass[page] * ratio, page_floor))
+                prefetch(codes, page * codes.shape[1], codes.shape[1])
+                prefetch(scales, page * BLOCK, BLOCK)
+                read += 1
     total = apart
     for number in range(read):
         page = order[number]
@@ -657,30 +664,28 @@ def pages_of_task(
         if number > NEAR:
             for number_far in range(OUTLIERS):
                 flags[lanes[page, number_far]] = 0
-        for word in range(BLOCK // 8):
-            if words[word] != 0:
-                for lane in range(8 * word, 8 * word + 8):
-                    if flags[lane] and BLOCK * page + lane < n:
-                        places[kept], shares[kept] = BLOCK * page + lane, share
-                        prefetch_row(keys, first + places[kept])
-                        prefetch_row(values, first + places[kept])
-                        chance = min(share, max(part[lane] * ratio, least))
-                        chances[kept] = F(1) if at + lane == best else chance
-                        kept += 1
+        for hit in range(flagged(flags, hits)):
+            lane = hits[hit]
+            j = BLOCK * page + lane
+            if j < n:
+                places[kept], shares[kept] = j, share
+                chance = min(share, max(part[lane] * ratio, least))
+                chances[kept] = F(1) if at + lane == best else chance
+                prefetch_row(keys, first + j)
+                prefetch_row(values, first + j)
+                kept += 1
     for block in range(far_blocks):
         part = far_scores[BLOCK * block : BLOCK * block + BLOCK]
         draw_block(part, ratio, least, F(1), BLOCK * block, far_stream, flags)
-        for word in range(BLOCK // 8):
-            if words[word] != 0:
-                for lane in range(8 * word, 8 * word + 8):
-                    place = BLOCK * block + lane
-                    if flags[lane] and OUTLIERS <= place < far:
-                        places[kept] = BLOCK * (place // OUTLIERS) + far_places[place]
-                        prefetch_row(keys, first + places[kept])
-                        prefetch_row(values, first + places[kept])
-                        chances[kept] = min(F(1), max(part[lane] * ratio, least))
-                        shares[kept] = F(1)
-                        kept += 1
+        for hit in range(flagged(flags, hits)):
+            place = BLOCK * block + hits[hit]
+            if OUTLIERS <= place < far:
+                j = BLOCK * (place // OUTLIERS) + far_places[place]
+                places[kept], shares[kept] = j, F(1)
+                chances[kept] = min(F(1), max(part[hits[hit]] * ratio, least))
+                prefetch_row(keys, first + j)
+                prefetch_row(values, first + j)
+                kept += 1
     square = combine(
         scaled, keys, values, first, added, cap, sink, base, places, chances, shares, kept, scores,
         out,
