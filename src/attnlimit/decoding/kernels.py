@@ -403,10 +403,17 @@ def exponentiate(scores, top):
 
 @njit(**OPTIONS)
 def draw_block(weights, ratio, least, share, base, stream, flags):
-    """Flag the keys that are kept: with probability min(share, max(ratio weight, least))."""
+    """Flag the keys that are kept: with probability min(share, max(ratio weight, least)).
+
+    Returns whether there are some.
+    """
+    some = np.uint8(0)
     for lane in range(BLOCK):
         chance = max(weights[lane] * ratio, least)
-        flags[lane] = uniform(base + lane, stream) * share < chance
+        flag = np.uint8(uniform(base + lane, stream) * share < chance)
+        flags[lane] = flag
+        some |= flag
+    return some != 0
 
 
 @njit(**OPTIONS)
@@ -477,9 +484,11 @@ def keys_of_task(
     kept = 0
     for block in range(blocks):
         at = BLOCK * block
-        draw_block(scores[at : at + BLOCK], ratio, least, F(1), at, stream, flags)
+        some = draw_block(scores[at : at + BLOCK], ratio, least, F(1), at, stream, flags)
         if block == best_block:
-            flags[best - at] = 1
+            flags[best - at], some = 1, True
+        if not some:
+            continue
         for hit in range(flagged(flags, hits)):
             j = at + hits[hit]
             if j < n:
@@ -627,7 +636,8 @@ def pages_of_task(
     flags, hits = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.int64)
     for block in range(len(mass) // BLOCK):
         at = BLOCK * block
-        draw_block(mass[at : at + BLOCK], ratio, page_floor, F(1), at, page_stream, flags)
+        if not draw_block(mass[at : at + BLOCK], ratio, page_floor, F(1), at, page_stream, flags):
+            continue
         for hit in range(flagged(flags, hits)):
             page = at + hits[hit]
             if 0 < page < pages and not rough[page]:
@@ -658,9 +668,11 @@ def pages_of_task(
     for number in range(read):
         page, share, at = order[number], page_chances[number], BLOCK * number
         part = scores[at : at + BLOCK]
-        draw_block(part, ratio, least, share, BLOCK * page, stream, flags)
+        some = draw_block(part, ratio, least, share, BLOCK * page, stream, flags)
         if best // BLOCK == number:
-            flags[best % BLOCK] = 1
+            flags[best % BLOCK], some = 1, True
+        if not some:
+            continue
         if number > NEAR:
             for number_far in range(OUTLIERS):
                 flags[lanes[page, number_far]] = 0
@@ -676,7 +688,8 @@ def pages_of_task(
                 kept += 1
     for block in range(far_blocks):
         part = far_scores[BLOCK * block : BLOCK * block + BLOCK]
-        draw_block(part, ratio, least, F(1), BLOCK * block, far_stream, flags)
+        if not draw_block(part, ratio, least, F(1), BLOCK * block, far_stream, flags):
+            continue
         for hit in range(flagged(flags, hits)):
             place = BLOCK * block + hits[hit]
             if OUTLIERS <= place < far:
