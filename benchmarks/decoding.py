@@ -290,7 +290,8 @@ def _model_times(
     def cache_of() -> Any:
         cache = DynamicCache(config=network.config)
         for number, layer in enumerate(filled):
-            cache.update(*(part[those, :, :tokens].to(network.dtype) for part in layer), number)
+            key, value = (part[those, :, :tokens].to(network.dtype) for part in layer)
+            cache.update(key, value, number)
         return cache
 
     def run(cache: Any) -> tuple[Tensor, float]:
@@ -311,7 +312,7 @@ def _model_times(
     row: dict[str, float] = {}
     network.set_attn_implementation("sdpa")
     _, row["transformers_ms"] = run(cache_of())
-    fast = prepare_cache(cache_of(), network)
+    fast: Any = prepare_cache(cache_of(), network)
     AttentionInterface.register("grouped", timed)
     network.set_attn_implementation("grouped")
     with rewound(fast):

@@ -23,7 +23,7 @@ from transformers import DynamicCache
 import attnlimit as al
 from tables import write_tables
 
-BATCH, PROMPT, STEPS, CHUNK, C = 4, 2048, 840, 40, 64.0
+BATCH, PROMPT, STEPS, CHUNK, C = 4, 1024, 840, 40, 64.0
 ROWS = Path("runs/decoding-soak/rows.jsonl")
 
 

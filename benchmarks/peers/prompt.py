@@ -19,7 +19,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "model.gguf"
     link.unlink(missing_ok=True)
-    link.symlink_to(BUNDLED["smollm2"].path)
+    path = BUNDLED["smollm2"].path
+    assert path is not None, "SmolLM2 is not installed"
+    link.symlink_to(path)
     ids = load("smollm2").ids(addresses()[TITLE].text, TOKENS)
     (folder / "tokens.json").write_text(json.dumps(ids))
 
