@@ -206,6 +206,36 @@ class Sampler(ABC):
             raise BadInput(f"{cls.spec_name} takes {names}, got {text!r}.") from None
 
 
+class ByKeys(Sampler):
+    """A rule that depends on the keys themselves, so that it has to be bound to them."""
+
+    def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
+        raise BadInput(
+            f"{self.name} needs queries and keys, and there are only scores here; call "
+            "sampler.bind(products) first."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class BoundSampler(Sampler):
+    """A rule for given queries and keys."""
+
+    rule: Any
+
+    @property
+    def draws(self) -> Draws:
+        draws: Draws = self.rule.draws
+        return draws
+
+    @property
+    def weighted(self) -> bool:  # type: ignore[override]
+        return bool(self.rule.weighted)
+
+    @property
+    def name(self) -> str:
+        return str(self.rule.name)
+
+
 def _parsed(text: str) -> Any:
     """Read an int, a float, True, False or None."""
     words: dict[str, Any] = {"True": True, "False": False, "None": None}

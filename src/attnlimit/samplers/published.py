@@ -9,14 +9,20 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Draws, Products, Sampler, positions
+from attnlimit.samplers.base import (
+    BoundSampler,
+    ByKeys,
+    Draws,
+    Products,
+    Sampler,
+    positions,
+)
 from attnlimit.samplers.proxies import Bits, Pages, Proxy
 from attnlimit.samplers.spec import register
 
@@ -26,41 +32,17 @@ ID_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
-class Bound(Sampler):
-    """A published rule for given queries and keys."""
+class Bound(BoundSampler):
+    """A published rule for given queries and keys, by its probabilities."""
 
-    rule: Any
     chance: Tensor  # (..., R, N)
     looked: Tensor | None = None  # (..., R, N) probability that a key's index entry is read
-
-    @property
-    def draws(self) -> Draws:
-        draws: Draws = self.rule.draws
-        return draws
-
-    @property
-    def weighted(self) -> bool:  # type: ignore[override]
-        return bool(self.rule.weighted)
-
-    @property
-    def name(self) -> str:
-        return str(self.rule.name)
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         return self.chance.expand(scores.shape)
 
     def candidates(self, scores: Tensor, queries: Tensor) -> Tensor | None:
         return self.looked
-
-
-class ByKeys(Sampler):
-    """A rule that looks at the keys themselves, so that it has to be bound to them."""
-
-    def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        raise BadInput(
-            f"{self.name} needs queries and keys, and there are only scores here; call "
-            "sampler.bind(products) first."
-        )
 
 
 def proxy_scores(products: Products, proxy: Proxy) -> Tensor:
@@ -328,22 +310,11 @@ def _directions(products: Products) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class _Hashed(Sampler):
+class _Hashed(BoundSampler):
     """Hash tables of given keys."""
 
-    rule: MagicPIG
     query: Tensor  # (..., R, d) unit vectors
     key: Tensor  # (..., N, d)
-
-    weighted = True
-
-    @property
-    def draws(self) -> Draws:
-        return self.rule.draws
-
-    @property
-    def name(self) -> str:
-        return self.rule.name
 
     def _sure(self, scores: Tensor, queries: Tensor) -> Tensor:
         place = positions(scores)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Products, Sampler
+from attnlimit.samplers.base import BoundSampler, Products, Sampler
 from attnlimit.samplers.proxies import Proxy, check_proxy, parse_proxy
 
 
@@ -112,17 +112,10 @@ class Threshold(Sampler):
 
 
 @dataclass(frozen=True, eq=False)
-class _ByProxy(Sampler):
+class _ByProxy(BoundSampler):
     """A threshold whose weights are those of a proxy."""
 
-    rule: Threshold
     weights: Tensor  # (..., R, N)
-
-    weighted = True
-
-    @property
-    def name(self) -> str:
-        return self.rule.name
 
     def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
         """Probabilities by the proxy; its own best key gets one, if no other has it."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import Draws, Products, Sampler
+from attnlimit.samplers.base import BoundSampler, ByKeys, Draws, Products, Sampler
 from attnlimit.samplers.proxies import Index
 
 PAGE = 64
@@ -34,7 +34,7 @@ FROZEN = math.sqrt(2 * math.log(PAGE))
 
 
 @dataclass(frozen=True)
-class TwoLevel(Sampler):
+class TwoLevel(ByKeys):
     """Threshold sampling that scores the keys of some pages of 64 only.
 
     Page B is read with probability pi_B, proportional to its mass by mean and variance of its keys.
@@ -96,12 +96,6 @@ class TwoLevel(Sampler):
             pages = PageScores(*(part[products.heads] for part in pages))
         return BoundTwoLevel(self, pages, weights)
 
-    def probabilities(self, scores: Tensor, queries: Tensor) -> Tensor:
-        raise BadInput(
-            f"{self.name} needs queries and keys, and there are only scores here; call "
-            "sampler.bind(products) first."
-        )
-
 
 class PageScores(NamedTuple):
     """Masses of pages and the keys apart from them; leading dimensions are heads."""
@@ -156,22 +150,11 @@ def page_scores(products: Products, weights: Tensor) -> PageScores:
 
 
 @dataclass(frozen=True, eq=False)
-class BoundTwoLevel(Sampler):
+class BoundTwoLevel(BoundSampler):
     """Two levels for given queries and keys; leading dimensions are heads."""
 
-    rule: TwoLevel
     pages: PageScores
     weights: Tensor  # (H, R, N) by 4-bit keys
-
-    weighted = True
-
-    @property
-    def draws(self) -> Draws:
-        return "pages"
-
-    @property
-    def name(self) -> str:
-        return self.rule.name
 
     def page_probabilities(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         """Probabilities of pages, (H, R, P), and which keys (H, N) are scored without them.
