@@ -20,7 +20,7 @@ LAWS = {
     "rate": lambda t: al.rate(HEAD, t, "mean").beta,
     "regimes": lambda t: al.regimes(HEAD, t, N).frozen,
     "fluctuation": lambda t: al.fluctuation(HEAD, t, X).covariance,
-    "pointwise": lambda t: al.pointwise_error(HEAD, t, X, N, covariance=True).covariance,
+    "pointwise": lambda t: al.pointwise_error(HEAD, t, X, N).mse,
     "mean covariance": lambda t: al.mean_covariance(HEAD, t),
     "mean influence": lambda t: al.mean_influence(HEAD, t, X),
     "hardmax": lambda t: al.hardmax_error(HEAD, t, X, N).mse,

@@ -48,12 +48,12 @@ class ScoreLaw:
 
 
 def resolved_panels(edges_fine: Array, points: int = 16) -> tuple[Array, Array]:
-    """Gauss-Legendre nodes and weights on each interval between sorted `edges_fine`."""
+    """Gauss-Legendre nodes and weights on each interval between sorted edges (..., P + 1)."""
     unit, unit_weight = np.polynomial.legendre.leggauss(points)
-    half = np.diff(edges_fine) / 2
-    middle = (edges_fine[1:] + edges_fine[:-1]) / 2
-    nodes = (middle[:, None] + half[:, None] * unit).ravel()
-    return nodes, (half[:, None] * unit_weight).ravel()
+    half = np.diff(edges_fine)[..., None] / 2
+    middle = (edges_fine[..., 1:] + edges_fine[..., :-1])[..., None] / 2
+    shape = (*edges_fine.shape[:-1], -1)
+    return (middle + half * unit).reshape(shape), (half * unit_weight).reshape(shape)
 
 
 SCORE_STEP = 0.27

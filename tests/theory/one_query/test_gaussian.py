@@ -103,7 +103,9 @@ def test_full_covariance_against_simulation():
     scores = sigma * keys @ direction
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     output = (weights[:, :, None] * keys).sum(axis=1) / weights.sum(axis=1, keepdims=True)
-    result = al.gaussian_law(sigma, n).covariance(direction)
+    law = al.gaussian_law(sigma, n)
+    along = np.outer(direction, direction)
+    result = (law.mse - law.bias**2) * along + law.participation * (np.eye(2) - along)
     products = (output - output.mean(axis=0))[:, :, None] * (output - output.mean(axis=0))[:, None]
     stderr = products.std(axis=0) / np.sqrt(len(output))
     assert (np.abs(products.mean(axis=0) - result) < 4 * stderr).all()

@@ -196,7 +196,7 @@ def _moments(
     size = float(np.linalg.norm(t))
     if isinstance(form, SphericalForm) and form.radial_dim > 1 and form.radius * size > SHARP:
         limit = tokens.tilted_mean(t) @ head.V.T
-        mse, bias, _, _ = integrate_score_law(cap_law(form, t, n), head.V, limit, n)
+        mse, bias, _ = integrate_score_law(cap_law(form, t, n), head.V, limit, n)
         return bias, mse - (bias**2).sum(axis=1)
     exact = pointwise_error(head.scaled(lam), tokens, x, n)
     return exact.bias[0], exact.mse[0] - (exact.bias[0] ** 2).sum(axis=1)

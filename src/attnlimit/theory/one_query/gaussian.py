@@ -43,15 +43,6 @@ class GaussianLaw(Result, Pictured):
     mse: Array  # E (Gamma_n - sigma)^2
     participation: Array  # E sum_i p_i^2
 
-    def covariance(self, direction: ArrayLike) -> Array:
-        """Covariance of the whitened output, of shape (..., d, d), for a unit query direction."""
-        e = checks.real_array(direction, "direction", ndim=1)
-        e = e / np.linalg.norm(e)
-        along = self.mse - self.bias**2
-        return along[..., None, None] * np.outer(e, e) + self.participation[..., None, None] * (
-            np.eye(len(e)) - np.outer(e, e)
-        )
-
     def headline(self) -> str:
         return "attention over n standard normal keys, exact"
 

@@ -33,7 +33,6 @@ class PointwiseError(Result, Pictured):
     mse: Array  # (m, len(n))          E |Gamma_n - Gamma|^2
     bias: Array  # (m, len(n), d_v)    E Gamma_n - Gamma
     participation: Array  # (m, len(n))   E sum_i p_i^2, NaN for the delta method
-    covariance: Array | None  # (m, len(n), d_v, d_v), on request
     method: str
 
     def headline(self) -> str:
@@ -66,7 +65,6 @@ def pointwise_error(
     n: ArrayLike,
     *,
     method: str = "exact",
-    covariance: bool = False,
 ) -> PointwiseError:
     """Error of attention over `n` tokens at the queries `x`.
 
@@ -78,8 +76,6 @@ def pointwise_error(
         Numbers of tokens, each at least 2; up to 10**12 and beyond at the same cost.
     method : {"exact", "delta"}
         "exact" is an equality at every n. "delta" is the large-n central limit theorem.
-    covariance : bool
-        Also compute the covariance of the output.
 
     Examples
     --------
@@ -95,17 +91,15 @@ def pointwise_error(
     tilts = head.tilts(queries)
     tokens.cgf(tilts)  # NoLimitError where the limit does not exist
     if method == "delta":
-        return _delta(head, tokens, queries, counts, covariance)
+        return _delta(head, tokens, queries, counts)
     if tokens.is_gaussian:
-        return _exact_gaussian(head, tokens, tilts, counts, covariance)
-    rows = [_exact_at(head, tokens, t, counts, covariance) for t in tilts]
-    mse, bias, participation, full = (np.array(column) for column in zip(*rows, strict=True))
-    return PointwiseError(counts, mse, bias, participation, full if covariance else None, "exact")
+        return _exact_gaussian(head, tokens, tilts, counts)
+    rows = [_exact_at(head, tokens, t, counts) for t in tilts]
+    mse, bias, participation = (np.array(column) for column in zip(*rows, strict=True))
+    return PointwiseError(counts, mse, bias, participation, "exact")
 
 
-def _delta(
-    head: Head, tokens: Tokens, queries: Array, n: NDArray[np.int64], covariance: bool
-) -> PointwiseError:
+def _delta(head: Head, tokens: Tokens, queries: Array, n: NDArray[np.int64]) -> PointwiseError:
     large_n = fluctuation(head, tokens, queries)
     trace = np.trace(large_n.covariance, axis1=-2, axis2=-1)
     return PointwiseError(
@@ -113,13 +107,12 @@ def _delta(
         mse=trace[:, None] / n,
         bias=large_n.bias[:, None, :] / n[:, None],
         participation=np.full((len(queries), len(n)), np.nan),
-        covariance=large_n.covariance[:, None] / n[:, None, None] if covariance else None,
         method="delta",
     )
 
 
 def _exact_gaussian(
-    head: Head, tokens: Tokens, tilts: Array, n: NDArray[np.int64], covariance: bool
+    head: Head, tokens: Tokens, tilts: Array, n: NDArray[np.int64]
 ) -> PointwiseError:
     """E|Gamma_n - Gamma|^2 = f |V S^1/2 e|^2 + p (tr VSV' - |V S^1/2 e|^2), e the direction."""
     root = tokens.sqrt_cov()
@@ -131,73 +124,50 @@ def _exact_gaussian(
     along = unit @ (head.V @ root).T
     gain = (along**2).sum(axis=1)[:, None]
     total = np.trace(head.V @ tokens.cov() @ head.V.T)
-    full = None
-    if covariance:
-        outer = (along[:, :, None] * along[:, None, :])[:, None]
-        across = head.V @ tokens.cov() @ head.V.T - outer
-        variance = (law.mse - law.bias**2)[..., None, None]
-        full = variance * outer + law.participation[..., None, None] * across
     return PointwiseError(
         n=n,
         mse=law.mse * gain + law.participation * (total - gain),
         bias=law.bias[..., None] * along[:, None, :],
         participation=law.participation,
-        covariance=full,
         method="exact",
     )
 
 
 def _exact_at(
-    head: Head, tokens: Tokens, t: Array, n: NDArray[np.int64], covariance: bool
-) -> tuple[Array, Array, Array, Array | None]:
-    """Error, bias, participation and covariance at one query, for all n."""
+    head: Head, tokens: Tokens, t: Array, n: NDArray[np.int64]
+) -> tuple[Array, Array, Array]:
+    """Error, bias and participation at one query, for all n."""
     form = tokens.form
     if isinstance(form, IndependentForm):
-        if covariance:
-            raise BadInput(
-                "the exact covariance is not available for tokens with independent coordinates; "
-                'use covariance=False, or pointwise_error with method="delta".'
-            )
-        return *_integrate(
-            tabulate_product(tokens, form, t, head.V, n), np.eye(head.value_dim), n
-        ), None
+        table = tabulate_product(tokens, form, t, head.V, n)
+        return _integrate(table, np.eye(head.value_dim), n)
     law = tokens.score_law(t)
     if law is None:
         raise BadInput(
             f"{tokens!r} does not know the law of its scores, so there is no exact law; give it a "
             '`score_law`, or use predict or pointwise_error with method="delta".'
         )
-    return integrate_score_law(law, head.V, tokens.tilted_mean(t) @ head.V.T, n, covariance)
+    return integrate_score_law(law, head.V, tokens.tilted_mean(t) @ head.V.T, n)
 
 
 def integrate_score_law(
-    law: ScoreLaw, V: Array, target: Array, n: NDArray[np.int64], covariance: bool = False
-) -> tuple[Array, Array, Array, Array | None]:
-    """Error against `target`, bias, participation, covariance of attention over keys of `law`."""
+    law: ScoreLaw, V: Array, target: Array, n: NDArray[np.int64]
+) -> tuple[Array, Array, Array]:
+    """Error against `target`, bias and participation of attention over keys of `law`."""
     tilt = law.weight * np.exp(law.score - law.score[-1])
     centre = tilt @ law.coefficients / tilt.sum()
     centred = law.coefficients - centre
     lift = V @ law.basis.T  # (d_v, r): output = lift @ coefficients
     energy = ((centred @ lift.T) ** 2).sum(axis=1)
     energy += law.spread @ np.array([((V @ part) * V).sum() for part in law.spread_cov])
-    quadratic = energy[:, None]
-    if covariance:
-        rank = centred.shape[1]
-        products = (centred[:, :, None] * centred[:, None, :]).reshape(-1, rank * rank)
-        quadratic = np.concatenate([quadratic, law.spread, products], axis=1)
-    table = tabulate(law.score, law.weight, centred, quadratic, n)
+    table = tabulate(law.score, law.weight, centred, energy[:, None], n)
     mse, bias, participation = _integrate(table, lift, n)
-    full = None
-    if covariance:
-        across = V @ law.spread_cov @ V.T
-        full = _second_moment(table, lift, across, n)
-        full -= bias[:, :, None] * bias[:, None, :]
     # The nodes reach as far as n draws can, which may fall short of where the limit lives.
     shortfall = lift @ centre - target
     if np.linalg.norm(shortfall) > 1e-9 * (1 + np.linalg.norm(target)):
         mse = mse + 2 * bias @ shortfall + shortfall @ shortfall
         bias = bias + shortfall
-    return mse, bias, participation, full
+    return mse, bias, participation
 
 
 def _integrate(
@@ -207,16 +177,6 @@ def _integrate(
     outputs = table.linear @ lift.T
     mse = once @ table.quadratic[:, 0] + twice @ (outputs**2).sum(axis=1)
     return mse, once @ outputs, once @ table.square
-
-
-def _second_moment(table: LaplaceTable, lift: Array, across: Array, n: NDArray[np.int64]) -> Array:
-    """E (Gamma_n - Gamma)(Gamma_n - Gamma)', from the columns spread and products."""
-    once, twice = table.meeting(n)
-    rank, parts = lift.shape[1], len(across)
-    spread = once @ table.quadratic[:, 1 : 1 + parts]
-    inside = (once @ table.quadratic[:, 1 + parts :]).reshape(-1, rank, rank)
-    inside += (table.linear.T * twice[:, None]) @ table.linear
-    return lift @ inside @ lift.T + np.tensordot(spread, across, axes=1)
 
 
 _QUERIES = 8192

@@ -20,18 +20,15 @@ from attnlimit.theory.two_query.isotropic import (
     PlaneSums,
 )
 from attnlimit.tokens.gaussian import normal_rule
+from attnlimit.tokens.score_law import standard_normal_grid
 
 _SPLINE_STEP = 0.2
-_NODE_STEP = 0.75  # of normal keys, and of their scores
 _TILT, _MOST_CORRELATED = 0.8, 0.7
-_LEAST, _MOST = -8.5, 10.0  # normal keys
 
 
 def normal_nodes(score_std: float) -> tuple[Array, Array]:
     """Trapezoid nodes for g ~ N(0,1) that resolve exp(-t e^{score_std g}) to about 1e-6."""
-    step = _NODE_STEP / max(score_std, 1.0)
-    g = np.arange(_LEAST, min(2 * score_std + 8.5, _MOST) + step, step)
-    weight = np.exp(-(g**2) / 2)
+    g, weight = standard_normal_grid(score_std, 0.75 / max(score_std, 1.0))
     return g, weight / weight.sum()
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from attnlimit.checks import Array
-from attnlimit.theory.one_query.quadrature import PAIRS, Sweep, late_grid, log_phi
+from attnlimit.theory.one_query.quadrature import PAIRS, Precision, Sweep, late_grid, log_phi
 from attnlimit.theory.two_query.average import MeanError, sampled_mean
 from attnlimit.theory.two_query.law import OneQuery, OwnKeys, PairTable
 
@@ -72,6 +72,7 @@ class IsotropicKeys(ABC):
     score: Array  # (d, d)
     values: Array  # (d_v, d): maps keys to outputs
     offset: Array  # (d,): mean tilt, and mean limit as a key
+    precision: Precision = PAIRS
 
     @property
     def dim(self) -> int:
@@ -85,7 +86,7 @@ class IsotropicKeys(ABC):
     @property
     @abstractmethod
     def across(self) -> tuple[float, float]:
-        """(level, bend): a key has the variance level - bend |y|^2 in each direction across y."""
+        """(level, bend) of a key's variance across a plane: level - bend |y|^2 at y in it."""
 
     @abstractmethod
     def limit_height(self, size: Array | float) -> Array:
@@ -170,8 +171,8 @@ def joint_moment(keys: IsotropicKeys, tilts: Array, own: Array, n: NDArray[np.in
     nodes = [keys.nodes(size, n) for size in plane.sizes]
     scores = own @ tilts.T  # (own key, query)
     alpha = (
-        late_grid(nodes[0].score, nodes[0].weight, n, PAIRS, scores[:, 0]),
-        late_grid(nodes[1].score, nodes[1].weight, n, PAIRS, scores[:, 1]),
+        late_grid(nodes[0].score, nodes[0].weight, n, keys.precision, scores[:, 0]),
+        late_grid(nodes[1].score, nodes[1].weight, n, keys.precision, scores[:, 1]),
     )
     factor = np.array(plane.limits) / np.maximum(plane.sizes, _NOTHING)
     limits = factor[:, None] * tilts
@@ -190,16 +191,18 @@ def joint_moment(keys: IsotropicKeys, tilts: Array, own: Array, n: NDArray[np.in
 
 
 def single_moment(keys: IsotropicKeys, tilt: Array, own: Array, n: NDArray[np.int64]) -> Array:
-    """E|Gamma_n - m|^2, less |Gamma - m|^2, for one query; `own` (P, d) are keys for certain."""
+    """E|Gamma_n - m|^2 for one query; `own` (P, d) are keys for certain."""
     size = float(np.linalg.norm(tilt))
-    limit = keys.limit_height(size) * tilt / max(size, _NOTHING)
-    nodes = keys.nodes(size, n)
-    along = keys.values @ (tilt / max(size, _NOTHING))
+    height, unit = float(keys.limit_height(size)), tilt / max(size, _NOTHING)
+    nodes, along = keys.nodes(size, n), keys.values @ unit
     gain = float(along @ along)
-    square = (nodes.height - keys.limit_height(size)) ** 2 * gain
+    square = (nodes.height - height) ** 2 * gain
     square += nodes.across * (float((keys.values**2).sum()) - gain)
-    alone = _one_query(keys, nodes, tilt, own, n)
-    return alone.square(square) + 2 * alone.mean() @ (keys.values @ (limit - keys.offset))
+    alone, limit = (
+        _one_query(keys, nodes, tilt, own, n),
+        keys.values @ (height * unit - keys.offset),
+    )
+    return alone.square(square) + 2 * alone.mean() @ limit + limit @ limit
 
 
 def _one_query(
@@ -255,13 +258,9 @@ def isotropic_mean_error(keys: IsotropicKeys, n: NDArray[np.int64], picks: int) 
         return total
 
     def alone(index: int) -> Array:
-        tilt, total = tilts[index], np.zeros(len(n))
+        total, own = np.zeros(len(n)), first[index : index + 1]
         for size, share in keys.cuts(n, float(sizes[index]), pair=False):
-            shorter = cut(tilt, size)
-            length = float(np.linalg.norm(shorter))
-            limit = keys.limit_height(length) * shorter / max(length, _NOTHING) - keys.offset
-            square = ((keys.values @ limit) ** 2).sum()
-            total += share * (single_moment(keys, shorter, first[index : index + 1], n) + square)
+            total += share * single_moment(keys, cut(tilts[index], size), own, n)
         return total
 
     guess = np.cosh(overlap) - 1

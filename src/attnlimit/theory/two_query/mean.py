@@ -23,7 +23,7 @@ from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 PICKS = 512
-_COSTLY_PICKS = 160
+_COSTLY_PICKS = 192
 MOST_PAIR_SIGMA = 80.0
 _QUASI_KEYS = 768
 _CROWD = 8  # up to this fraction of the stand-in's size, n tokens never exhaust it

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from attnlimit.checks import Array
-from attnlimit.theory.one_query.quadrature import PAIRS, Precision, Sweep, alpha_grid, late_grid
+from attnlimit.theory.one_query.quadrature import (
+    PAIRS,
+    SAMPLED,
+    Precision,
+    Sweep,
+    alpha_grid,
+    late_grid,
+)
 from attnlimit.theory.two_query.average import MeanError, sampled_mean
 from attnlimit.theory.two_query.law import OneQuery, OwnKeys, PairTable
 
@@ -47,15 +54,6 @@ class Population:
     def mean(self) -> Array:
         """The mean limit, (d_v,)."""
         return self.share @ self.outputs
-
-    def key_share(self, n: int) -> Array:
-        """Softmax weight of each key against n - 1 average ones: a / (a + n - 1), (R, N).
-
-        With a = e^{s_ik} / E e^{s_i}: a key k known to be there moves the output of query i by
-        that much of V y_k - Gamma_i, to first order.
-        """
-        ratio = self.attention / np.maximum(self.weights, 1e-300)
-        return np.asarray(ratio / (ratio + n - 1))
 
     def own(self, query: int, keys: NDArray[np.int64]) -> OwnKeys:
         """Keys that are there for certain, as a query sees them."""
@@ -137,18 +135,13 @@ class Responses:
             energy[:, i] = (h**2).sum(axis=2) @ population.weights
         return Responses(n, population, means, squares, moved, energy)
 
-    @property
-    def sharing(self) -> Array:
-        """Keys that two queries share, by n: what a product of two responses counts for."""
-        return self.n.astype(np.float64) - 2
-
     def average(self) -> Array:
         """Average of `pair` over two independent queries, the same one twice included, by n."""
         share, rows = self.population.share, self.population.rows
         centre = share @ self.means
         as_keys = (self.means * self.moved[:, rows]).sum(axis=2) @ share
         shared = (self.moved**2).sum(axis=2) @ self.population.weights
-        return np.asarray((centre**2).sum(axis=1) + 2 * as_keys + self.sharing * shared)
+        return np.asarray((centre**2).sum(axis=1) + 2 * as_keys + (self.n - 2) * shared)
 
     def pair(self, i: int, j: int) -> Array:
         """E[(Gamma_n(x_i) - m).(Gamma_n(x_j) - m)] to first order in the response, for each n."""
@@ -156,12 +149,10 @@ class Responses:
         row, column = self.population.rows[[i, j]]
         as_keys = (mean * g[:, row] + mean_2 * h[:, column]).sum(axis=1)
         shared = (h * g).sum(axis=2) @ self.population.weights
-        return np.asarray((mean * mean_2).sum(axis=1) + as_keys + self.sharing * shared)
+        return np.asarray((mean * mean_2).sum(axis=1) + as_keys + (self.n - 2) * shared)
 
 
 MOST_QUERIES = 1024
-SAMPLED = Precision(0.7, 1e-7, 14.0, 5.0, 9.0, 1.0)
-"""For pairs that are drawn, not summed: errors below 1e-4, far below those of the draws."""
 
 
 def population_mean_error(
@@ -210,12 +201,13 @@ def _beyond_first_order(responses: Responses) -> Array:
     """
     population = responses.population
     total = np.zeros((len(population.rows),) * 2)
+    ratio = population.attention / np.maximum(population.weights, 1e-300)
     spread = responses.squares - (responses.means**2).sum(axis=2)
     for k, count in enumerate(responses.n):
-        share = population.key_share(int(count))
+        share = ratio / (ratio + count - 1)
         common = (share * population.weights) @ share.T
         size = np.sqrt(np.diag(common))
-        higher = np.maximum(spread[k] - responses.sharing[k] * responses.energy[k], 0.0)
+        higher = np.maximum(spread[k] - (count - 2) * responses.energy[k], 0.0)
         moved = np.sqrt(responses.squares[k])
         seen = share[:, population.rows]
         for part in (

@@ -16,7 +16,7 @@ from scipy.special import betaincinv, gammaln
 
 from attnlimit.checks import Array
 from attnlimit.head import Head
-from attnlimit.theory.one_query.quadrature import key_weights
+from attnlimit.theory.one_query.quadrature import SAMPLED, key_weights
 from attnlimit.theory.two_query.average import MeanError
 from attnlimit.theory.two_query.isotropic import (
     MOMENTS,
@@ -28,6 +28,7 @@ from attnlimit.theory.two_query.isotropic import (
 )
 from attnlimit.tokens import Sphere
 from attnlimit.tokens.bessel import bessel_ratio, log_hypergeometric
+from attnlimit.tokens.score_law import resolved_panels
 
 _PANEL = 4.0  # scores move by at most this much in a panel
 _ANGLE = 2.5  # and angles by this over sqrt(d)
@@ -35,7 +36,7 @@ _SHARP, _FEW_POINTS = 40.0, 6  # from this size of tilts on errors of 1e-5 of a 
 _DEPTH = 16.0  # a key whose score is log n and this below the least alpha weighs nothing
 _UNSEEN = 32.0  # natural logarithms below 1/n of densities that never matter
 _GRID = 2001
-_TILTS = (1.0, 0.25)  # strengths at which pairs of queries are drawn
+_TILT = 0.2  # strength at which pairs of queries are drawn, over that of the keys they share
 _SPREAD = 2.5  # most by which the gap of heights may vary among the n of one group
 _PAIR_CAP, _ONE_CAP = 3.0, 8.0  # caps, as the gap of the two best scores of n
 _LEVELS = np.array([1.0, 2.0, 4.0])  # sizes for one query are the cap over these
@@ -45,20 +46,13 @@ def sphere_mean_error(head: Head, tokens: Sphere, n: NDArray[np.int64], picks: i
     """E|m_n|^2 for each of increasing n, whatever the scale of the scores; dim at least 2."""
     keys = SphereKeys.of(head, tokens)
     if np.linalg.norm(keys.score) > _SHARP * np.sqrt(tokens.dim):
-        keys = replace(keys, points=_FEW_POINTS)
-    parts = [isotropic_mean_error(keys, group, picks) for group in groups(tokens.dim, n)]
+        keys = replace(keys, points=_FEW_POINTS, precision=SAMPLED)
+    # One cap serves all n whose best heights lie similarly close.
+    level = np.floor(np.log(height_gap(tokens.dim, n.astype(np.float64))) / np.log(_SPREAD))
+    runs = np.split(n, np.flatnonzero(np.diff(level)) + 1)
+    parts = [isotropic_mean_error(keys, run, picks) for run in runs]
     stacked = [(part.mse, part.numerical_error) for part in parts]
     return MeanError(n, *np.concatenate(stacked, axis=1))
-
-
-def groups(dim: int, n: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Runs of the increasing n whose best heights lie similarly close: one cap serves them."""
-    gap, runs, start = height_gap(dim, n.astype(np.float64)), [], 0
-    for k in range(1, len(n) + 1):
-        if k == len(n) or gap[start] > _SPREAD * gap[k]:
-            runs.append(n[start:k])
-            start = k
-    return runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +94,7 @@ class SphereKeys(IsotropicKeys):
         return np.asarray(height * units[:, None] + np.sqrt(1 - height**2) * around)
 
     def pairs(self, count: int, n: NDArray[np.int64], seed: int) -> tuple[Array, Array, Array]:
-        """The second of the others is tilted, at two strengths, to where it shares keys."""
+        """The second of the others is tilted to where it shares keys."""
         sphere, rng = Sphere(self.dim), np.random.default_rng(seed)
         first = sphere.points(count, 2 * seed)
         second = sphere.points(count, 2 * seed + 1)[rng.permutation(count)]
@@ -109,20 +103,13 @@ class SphereKeys(IsotropicKeys):
         towards = np.where(length > 0, towards / np.maximum(length, 1e-300), np.eye(self.dim)[0])
         typical = float(np.sqrt((self.tilts(first) ** 2).sum(axis=1).mean()))
         size = np.sqrt(2) * min(typical, self.reach(float(n.max())))
-        strengths = [part * size * float(self.limit_height(size)) / 2 for part in _TILTS]
-        kinds = rng.permutation(count) % 2
-        tilted = second.copy()
-        for kind, strength in enumerate(strengths):
-            here = kinds == kind
-            tilted[here] = self._tilted(second[here], towards[here], strength)
+        strength = _TILT * size * float(self.limit_height(size))
+        tilted = self._tilted(second, towards, strength)
         first, second = np.concatenate([first, first]), np.concatenate([second, tilted])
-        height = (second * np.concatenate([towards, towards])).sum(axis=1)
-        mixture = np.full(2 * count, 0.5)
-        for strength in strengths:
-            log_mass = float(self.log_mass(np.array([strength]))[0])
-            both = np.logaddexp(strength * height, -strength * height)
-            mixture += np.exp(both - log_mass) / 8
-        return first, second, 1 / mixture
+        height = strength * (second * np.concatenate([towards, towards])).sum(axis=1)
+        log_mass = float(self.log_mass(np.array([strength]))[0])
+        ratio = np.exp(np.logaddexp(height, -height) - np.log(2) - log_mass)
+        return first, second, 2 / (1 + ratio)
 
     def _tilted(self, x: Array, towards: Array, strength: float) -> Array:
         """Move uniform points so that their density is e^{strength <towards, x>}: by their rank."""
@@ -174,8 +161,7 @@ class SphereKeys(IsotropicKeys):
         total = np.append(0.0, np.cumsum(steps))
         panels = max(int(np.ceil(total[-1])), 1)
         edges = np.interp(np.linspace(0, total[-1], panels + 1), total, angle)
-        place, width = panel_nodes(edges[None], self.points)
-        place, width = place[0, ::-1], width[0, ::-1]
+        place, width = (nodes[::-1] for nodes in resolved_panels(edges, self.points))
         height, side = np.cos(place), np.sin(place)
         weight = width * side ** (self.dim - 2) / mass(self.dim - 2)
         return HeightNodes(size * height, weight, height, side**2 / (self.dim - 1))
@@ -226,7 +212,7 @@ def across_sums(
         for count in np.unique(panels[low < top]):
             rows = np.flatnonzero((panels == count) & (low < top))
             edges = top + (low[rows, None] - top) * np.linspace(0, 1, count + 1)
-            angle, width = panel_nodes(np.arccos(np.clip(edges, -1, 1)), points)
+            angle, width = resolved_panels(np.arccos(np.clip(edges, -1, 1)), points)
             weight = width * np.sin(angle) ** (dim - 3) / mass(dim - 3)
             sums[:, rows] = _kernel(base[rows], spread[rows], weight, np.cos(angle), alpha)
     missed = sums[0].copy()
@@ -243,15 +229,6 @@ def _kernel(base: Array, spread: Array, weight: Array, z: Array, alpha: Array) -
     gone = still.sum(axis=1)[:, None] - decay @ still
     decay *= w
     return np.moveaxis(np.concatenate([gone, decay @ powers], axis=-1), -1, 0)
-
-
-def panel_nodes(edges: Array, points: int) -> tuple[Array, Array]:
-    """Gauss nodes and weights of the panels between `edges` (m, P + 1), as rows."""
-    unit, unit_weight = np.polynomial.legendre.leggauss(points)
-    half, middle = np.diff(edges, axis=1) / 2, (edges[:, 1:] + edges[:, :-1]) / 2
-    place = middle[..., None] + half[..., None] * unit
-    width = np.abs(half)[..., None] * unit_weight
-    return place.reshape(len(edges), -1), width.reshape(len(edges), -1)
 
 
 def mass(power: int) -> float:
