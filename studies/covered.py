@@ -132,7 +132,8 @@ TESTED = {
         {"strengths": [1.0, 3.0], "draws": 1000},
         1000,
         predicted={
-            "sparse_known_signal": ["bayes_error", "oracle_error"],
+            "sparse_oracle": ["bayes_error", "oracle_error"],
+            "sparse_known_signal": ["oracle_error"],
         },
         by="quantity",
     ),

@@ -37,8 +37,7 @@ EXPERIMENTS = {
     "sparse-curves": "sparse_curves:EXPERIMENT",
     "sparse-alignment": "sparse_alignment:EXPERIMENT",
     "sparse-capacity": "sparse_capacity:EXPERIMENT",
-    "sparse-oracle": "sparse_known_signal:ORACLE",
-    "sparse-separation": "sparse_known_signal:SEPARATION",
+    "sparse-separation": "sparse_known_signal:EXPERIMENT",
 }
 """Module and instance of each experiment; its module is imported when it is loaded."""
 SMALLEST = {"n": 1, "replicates": 2, "block": 1}

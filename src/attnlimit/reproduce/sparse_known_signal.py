@@ -1,8 +1,6 @@
-"""Sparse tokens with a known signal: errors against its strength, and strength against length."""
+"""Sparse tokens with a known signal: the strength that is needed against the length."""
 
 from __future__ import annotations
-
-from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,11 +9,11 @@ from scipy.special import ndtri, softmax
 
 from attnlimit.checks import Array
 from attnlimit.picture import REFERENCE, FigureSpec, Series
-from attnlimit.reproduce.compare import groups, where
+from attnlimit.reproduce.compare import where
 from attnlimit.reproduce.experiment import STC, Config, Experiment, Shard
-from attnlimit.reproduce.panels import pairs, panel
-from attnlimit.reproduce.sparse_rows import shared, side_by_side, task_of
-from attnlimit.sparse.oracle import bayes_error, log_likelihood_ratio, oracle_error, strength_needed
+from attnlimit.reproduce.panels import panel
+from attnlimit.reproduce.sparse_rows import shared
+from attnlimit.sparse.oracle import log_likelihood_ratio, oracle_error, strength_needed
 from attnlimit.sparse.quadrature import BagScores
 from attnlimit.sparse.task import SparseTask
 
@@ -73,63 +71,9 @@ def _score(x: NDArray[np.float32], task: SparseTask, best: dict[str, float], rul
     return np.asarray(pooled - best["threshold"])
 
 
-def _as_linear(name: str) -> str:
+def as_linear(name: str) -> str:
+    """Return a column's name; mean pooling stands for every linear classifier."""
     return name.replace("pooled", "linear")
-
-
-class KnownSignal(Experiment):
-    """One task at several strengths; the rules are applied to `draws` bags of each class."""
-
-    name = "sparse-oracle"
-    title = "Sparse tokens: errors with the signal known, against its strength"
-    paper = STC
-    figure_of_paper = "errors with a known signal"
-    minutes = 0.5
-    settings = {
-        "length": 10,
-        "signals": 1,
-        "prior": 0.5,
-        "strengths": np.linspace(0.5, 7, 7).tolist(),
-        "draws": 20_000,
-    }
-    paper_settings = {"strengths": np.linspace(0.5, 7, 14).tolist(), "draws": 200_000}
-
-    def shards(self, config: Config) -> list[Shard]:
-        base = shared(config, "strengths")
-        return [{**base, "strength": strength} for strength in config["strengths"]]
-
-    def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
-        """Each rule's error, and the one it makes on drawn bags."""
-        task, rng = task_of(shard), np.random.default_rng(seed)
-        rows = []
-        for rule in DRAWN:
-            law = bayes_error(task) if rule == "bayes" else oracle_error(task, rule)
-            row = {"strength": task.strength, "quantity": rule, "predicted": law.value}
-            row |= drawn_error(task, rule, shard["draws"], rng)
-            row |= {"numerical_error": law.numerical_error, "method": law.method}
-            rows.append(row | {"sharpness": law.details.get("sharpness", np.nan)})
-        return pd.DataFrame(rows)
-
-    def figure(self, config: Config, curves: pd.DataFrame) -> FigureSpec:
-        # The best is dashed: attention is so close that its line would be hidden.
-        series = [
-            replace(line, style="dashed") if line.label == RULES["bayes"] else line
-            for line in pairs(curves, "quantity", "strength", RULES)
-        ]
-        only = panel("error against strength", series, "error", "signal strength", x_scale="linear")
-        caption = (
-            f"L = {config['length']}, R = {config['signals']}, prior {config['prior']:g}. Lines: "
-            f"exact; points: {config['draws']} drawn bags of each class."
-        )
-        return FigureSpec("Errors with a known signal", (only,), columns=1, caption=caption)
-
-    def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
-        table = side_by_side(curves, "strength").set_index("strength")
-        for rule, part in groups(curves, "quantity"):
-            table[f"{rule} numerical error"] = part.set_index("strength")["numerical_error"]
-            if rule == "attention":
-                table["attention sharpness"] = part.set_index("strength")["sharpness"]
-        return table.reset_index().rename(columns=_as_linear)
 
 
 class Separation(Experiment):
@@ -216,7 +160,7 @@ class Separation(Experiment):
         for rule in DRAWN:
             table[f"{rule} error"], table[f"{rule} stderr"] = measured[rule], stderr[rule]
         table["sqrt(2 log L)"] = np.sqrt(2 * np.log(table.index))
-        return table.rename(columns=_as_linear).reset_index().dropna(axis="columns", how="all")
+        return table.rename(columns=as_linear).reset_index().dropna(axis="columns", how="all")
 
     def remarks(self, config: Config, curves: pd.DataFrame) -> list[str]:
         ends = curves["length"].min(), curves["length"].max()
@@ -230,4 +174,4 @@ class Separation(Experiment):
         ]
 
 
-ORACLE, SEPARATION = KnownSignal(), Separation()
+EXPERIMENT = Separation()
