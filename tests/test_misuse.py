@@ -26,6 +26,7 @@ CALLS = {
     "Cube": (al.Cube, {"dim": 3, "half_width": 1.0}),
     "Signs": (al.Signs, {"dim": 3, "scale": 1.0}),
     "Laplace": (al.Laplace, {"dim": 3, "scale": 1.0}),
+    "Student": (al.Student, {"dim": 3, "df": 3.0}),
     "Mixture": (al.Mixture, {"weights": [0.5, 0.5], "components": [TOKENS, TOKENS]}),
     "Empirical": (al.Empirical, {"points": np.eye(3), "weights": [0.2, 0.3, 0.5]}),
     "Head": (al.Head, {"A": np.eye(2), "V": np.eye(2)}),

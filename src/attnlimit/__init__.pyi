@@ -67,6 +67,7 @@ from .tokens import Laplace as Laplace
 from .tokens import Mixture as Mixture
 from .tokens import Signs as Signs
 from .tokens import Sphere as Sphere
+from .tokens import Student as Student
 from .tokens import Tokens as Tokens
 from .tokens import from_sampler as from_sampler
 

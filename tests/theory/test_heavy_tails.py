@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import attnlimit as al
-import heavy_tails
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
@@ -36,7 +35,7 @@ def test_laplace_has_a_limit_without_a_central_limit_theorem():
 
 
 def test_student_tokens_have_no_limit_anywhere():
-    student = heavy_tails.Student(2, 3.0)
+    student = al.Student(2, df=3.0)
     head = al.Head(np.eye(2))
     for x in ([1e-6, 0.0], [1.0, 2.0]):
         with pytest.raises(al.NoLimitError, match="Student"):
@@ -49,18 +48,44 @@ def test_student_tokens_have_no_limit_anywhere():
         al.rate(head, student, "mean")
 
 
+def test_student_tokens_without_moments_say_which_is_missing():
+    with pytest.raises(al.NoLimitError, match="no covariance: df must exceed 2"):
+        al.Student(2, df=2).cov()
+    with pytest.raises(al.NoLimitError, match="no mean: df must exceed 1"):
+        al.Student(2, df=1).mean()
+    assert al.Student(2, df=0.5).sample(10, 0).shape == (10, 2)
+
+
+def test_student_tokens_are_drawn_as_they_are_transported():
+    tokens = al.Student(3, df=7, scale=2.0)
+    drawn, quasi = tokens.sample(200_000, 1), tokens.points(1 << 14)
+    np.testing.assert_allclose(np.cov(drawn.T), tokens.cov(), atol=0.15)
+    for q in (0.9, 0.99):
+        both = np.quantile(drawn, q, axis=0), np.quantile(quasi, q, axis=0)
+        np.testing.assert_allclose(*both, rtol=0.05)
+
+
+def participation(tokens, tilt, n, draws, seed=0):
+    return al.measure(al.Head([[tilt]]), tokens, "participation", n, draws, seed, x=[1.0])
+
+
+def test_measured_participation_is_that_of_the_exact_law():
+    head, tokens, x, n = al.Head(np.eye(2)), al.Gaussian(dim=2), [[1.5, 0.5], [0.0, 1.0]], [10, 100]
+    measured = al.measure(head, tokens, "participation", n, 1000, x=x)
+    exact = al.pointwise_error(head, tokens, x, n).participation.mean(axis=0)
+    assert (abs(measured.value - exact) < 4 * measured.stderr).all()
+    assert (measured.stderr < 0.03 * exact).all()
+
+
 def test_participation_past_the_bound_tends_to_its_stable_value():
     """Weights e^{ty} have a Pareto tail of index 1/(bt) < 1: E sum p^2 tends to 1 - 1/(bt)."""
-    participation = heavy_tails.participation
     for tilt in (1.5, 3.0):
-        mean, error = participation(al.Laplace(1), tilt, 20_000, 400, seed=1)
-        assert abs(mean - (1 - 1 / tilt)) < 4 * error
+        curve = participation(al.Laplace(1), tilt, [20_000], 400, seed=1)
+        assert abs(curve.value[0] - (1 - 1 / tilt)) < 4 * curve.stderr[0]
 
 
 def test_student_participation_rises_to_one():
-    module = heavy_tails
-    student = module.Student(1, 3.0)
-    few, _ = module.participation(student, 1.0, 100, 200, seed=0)
-    many, error = module.participation(student, 1.0, 100_000, 100, seed=0)
-    assert many > few + 4 * error
+    curve = participation(al.Student(1, df=3.0), 1.0, [100, 100_000], 100)
+    few, many = curve.value
+    assert many > few + 4 * curve.stderr[1]
     assert many > 0.8

@@ -52,6 +52,26 @@ def pointwise_errors(
     return np.concatenate(squares), np.concatenate(errors)
 
 
+def participations(
+    head: Head,
+    tokens: Tokens,
+    x: Array | None,
+    n: NDArray[np.int64],
+    replicates: int,
+    seed: np.random.SeedSequence,
+) -> Array:
+    """Sum of squared weights over the first n keys, (draws, n), averaged over queries."""
+    rows = []
+    for child in seed.spawn(replicates):
+        rng = np.random.default_rng(child)
+        keys = tokens.sample(int(n[-1]), rng)
+        queries = tokens.sample(QUERIES_PER_DRAW, rng) if x is None else x
+        scores = head.tilts(queries) @ keys.T
+        squares, sums = (np.logaddexp.accumulate(k * scores, axis=1)[:, n - 1] for k in (2, 1))
+        rows.append(np.exp(squares - 2 * sums).mean(axis=0))
+    return np.stack(rows)
+
+
 def line_errors(
     slopes: Array, n: NDArray[np.int64], replicates: int, seed: np.random.SeedSequence
 ) -> Array:

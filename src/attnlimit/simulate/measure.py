@@ -14,7 +14,7 @@ from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.samplers import Sampler
 from attnlimit.simulate.fit import heavy_share
-from attnlimit.simulate.independent import pointwise_errors
+from attnlimit.simulate.independent import participations, pointwise_errors
 from attnlimit.simulate.statistics import NORMS, SQUARED
 from attnlimit.simulate.summary import summarise
 from attnlimit.simulate.supremum import supremum_errors
@@ -22,7 +22,7 @@ from attnlimit.simulate.sweep import Samples, sweep
 from attnlimit.theory.limit import check_ball, check_limit, check_match
 from attnlimit.tokens import Tokens
 
-STATISTICS = (*SQUARED, *NORMS, "pointwise", "uniform")
+STATISTICS = (*SQUARED, *NORMS, "pointwise", "uniform", "participation")
 
 
 @runtime_checkable
@@ -89,7 +89,8 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
     statistic : str
         "mean", "covariance" and "pointwise" are mean squared errors; "mean_norm" and
         "covariance_norm" are expected norms; "uniform" is the expected largest error over the ball
-        |x| <= `radius`.
+        |x| <= `radius`. "participation" is the expected sum of a query's squared weights, which
+        needs no limit to compare with.
     n : array of int
         Numbers of tokens; one draw of the largest serves all of them.
     replicates : int
@@ -98,7 +99,8 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
     seed : int
         The same seed gives the same draws for every head and statistic.
     x : (m, d) array, optional
-        Queries of "pointwise"; the tokens' law by default. The bias at each is in `diagnostics`.
+        Queries of "pointwise" and "participation"; the tokens' law by default. `diagnostics` has
+        the bias of "pointwise" at each.
     radius : float, optional
         Radius of the ball of "uniform".
     queries : int or "all", optional
@@ -161,8 +163,12 @@ def measure_head(
     check_match(head, tokens, self_attention=True)
     if (radius is None) == (statistic == "uniform"):
         raise BadInput("give radius, that of the ball of queries, with 'uniform' only.")
-    if x is not None and statistic != "pointwise":
-        raise BadInput("give x, the queries, with the statistic 'pointwise' only.")
+    if x is not None and statistic not in ("pointwise", "participation"):
+        raise BadInput("give x, the queries, with 'pointwise' and 'participation' only.")
+    points = None if x is None else np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
+    if statistic == "participation":
+        values = participations(head, tokens, points, grid, draws, root)
+        return samples_curve(Samples(statistic, grid, values))
     if statistic == "uniform":
         ball = checks.positive(radius, "radius")
         check_ball(head, tokens, ball)
@@ -174,7 +180,6 @@ def measure_head(
     if x is None:
         check_limit(head, tokens)
     if statistic == "pointwise":
-        points = None if x is None else np.atleast_2d(checks.vectors(x, tokens.dim, "x"))
         squares, errors = pointwise_errors(head, tokens, points, grid, draws, root)
         errors = errors.mean(axis=2) if x is None else errors
         curve = samples_curve(Samples(statistic, grid, squares))

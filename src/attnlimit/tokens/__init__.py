@@ -12,7 +12,7 @@ from attnlimit.tokens.base import (
 from attnlimit.tokens.empirical import Empirical
 from attnlimit.tokens.gaussian import Gaussian
 from attnlimit.tokens.mixture import Mixture
-from attnlimit.tokens.product import Cube, Laplace, Product, Signs
+from attnlimit.tokens.product import Cube, Laplace, Product, Signs, Student
 from attnlimit.tokens.sampled import from_sampler
 from attnlimit.tokens.score_law import ScoreLaw
 from attnlimit.tokens.spherical import Ball, Sphere, Spherical
@@ -33,6 +33,7 @@ __all__ = [
     "Sphere",
     "Spherical",
     "SphericalForm",
+    "Student",
     "Tail",
     "Tokens",
     "from_sampler",

@@ -1,7 +1,7 @@
-"""Tokens with independent, identically distributed, symmetric coordinates: Cube, Signs, Laplace.
+"""Cube, signs and Laplace tokens, of independent symmetric coordinates, and Student tokens.
 
-Each class gives the CGF of one coordinate and its two derivatives, for complex arguments too: the
-exact law of the scores needs them (docs/theory/exact-law.md, independent coordinates).
+Each class of independent coordinates gives the CGF of one coordinate and its two derivatives, for
+complex arguments too: the exact law of the scores needs them (docs/theory/exact-law.md).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import chdtri, ndtri
 
 from attnlimit import checks
 from attnlimit.checks import Array
@@ -221,3 +222,73 @@ class Laplace(Product):
 
     def __repr__(self) -> str:
         return f"Laplace(dim={self.dim}, scale={self.scale:g})"
+
+
+class Student(Tokens):
+    """Multivariate Student t tokens: scale g / sqrt(chi2_df / df), with g standard normal.
+
+    E exp<t, y> is infinite for every t but zero, so that attention over more and more tokens has no
+    limit (docs/theory/heavy-tails.md): the limit, the horizon, rates and curves raise NoLimitError.
+    `al.measure(head, tokens, "participation", ...)` shows what happens at finite n.
+
+    Examples
+    --------
+    >>> import attnlimit as al
+    >>> al.Student(2, df=3.0).cov()
+    array([[3., 0.],
+           [0., 3.]])
+    """
+
+    symmetric = True
+    tail = Tail("exponential", rate=0.0)
+
+    def __init__(self, dim: int, df: float, scale: float = 1.0) -> None:
+        self.dim = checks.count(dim, "dim")
+        self.df = checks.positive(df, "df")
+        self.scale = checks.positive(scale, "scale")
+
+    def cgf(self, t: ArrayLike) -> Array:
+        return np.zeros(self._tilt(t).shape[:-1])
+
+    def tilted_mean(self, t: ArrayLike) -> Array:
+        return np.zeros_like(self._with_moment(t, 1, "mean"))
+
+    def tilted_cov(self, t: ArrayLike) -> Array:
+        zero = self._with_moment(t, 2, "covariance")
+        variance = self.scale**2 * self.df / (self.df - 2)
+        return np.broadcast_to(variance * np.eye(self.dim), (*zero.shape, self.dim)).copy()
+
+    def _tilt(self, t: ArrayLike) -> Array:
+        tilt = super()._tilt(t)
+        if tilt.any():
+            raise NoLimitError(
+                f"{self!r} has no infinite-token limit where scores vary; "
+                "measure the participation at finite n."
+            )
+        return tilt
+
+    def _with_moment(self, t: ArrayLike, order: int, name: str) -> Array:
+        if self.df <= order:
+            raise NoLimitError(f"{self!r} has no {name}: df must exceed {order}.")
+        return self._tilt(t)
+
+    def extreme(self, u: ArrayLike) -> Array:
+        self._direction(u)
+        raise UnboundedSupport(
+            "Student tokens have no furthest point; use tokens of bounded support."
+        )
+
+    @property
+    def transport_dim(self) -> int:
+        return self.dim + 1
+
+    def transport(self, uniforms: Array) -> Array:
+        mixing = chdtri(self.df, uniforms[:, -1:]) / self.df
+        return np.asarray(self.scale * ndtri(uniforms[:, :-1]) / np.sqrt(mixing))
+
+    def _draw(self, n: int, rng: np.random.Generator) -> Array:
+        mixing = rng.chisquare(self.df, (n, 1)) / self.df
+        return np.asarray(self.scale * rng.standard_normal((n, self.dim)) / np.sqrt(mixing))
+
+    def __repr__(self) -> str:
+        return f"Student(dim={self.dim}, df={self.df:g}, scale={self.scale:g})"
