@@ -1,7 +1,7 @@
 """Finite-dimension corrections on settings that `FINITE` was not fitted on.
 
 Trained classifiers at two small dimensions: the distance of the measurement above the prediction,
-times d, over p (1 - p) of an error or over a loss. `FINITE` (attnlimit.reproduce.sparse_rows) takes
+times d, over p (1 - p) of an error or over a loss. `FINITE` (attnlimit.constants) takes
 that number as one deviation. python studies/finite_dimension.py
 """
 
@@ -9,7 +9,7 @@ from functools import partial
 
 import pandas as pd
 
-from attnlimit.reproduce.sparse_rows import FINITE
+from attnlimit.constants import FINITE
 from attnlimit.sparse import (
     SparseTask,
     query_alignment,

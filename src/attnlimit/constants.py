@@ -57,6 +57,15 @@ PRIOR_TEXTS = 3
 NINE_OF_TEN = 1.2816
 """Normal quantile of 0.9: equality, not a fit."""
 
+MAX_PARTICIPATION = 0.15
+"""Effective number of keys of a query, over n, below which the delta method is called reliable."""
+MAX_SATURATION = 0.4
+"""Share of the next order below which it is, by the saturation of the keys that matter.
+
+Both set by hand on 72 heads of MiniLM on Anarchism and Autism. Checked on small models of random
+weights: within 30 % of the exact law where called reliable (tests/models/test_curves.py).
+"""
+
 MEASURED_GAP = 0.3
 """Relative gap between a prediction and one run beyond which trust is withdrawn, if it is also
 more than three standard errors. A choice, not a fit: see `MEASURED_DEVIATIONS`."""
@@ -66,6 +75,27 @@ LENGTH_RATIO = 2.0
 """Ratio of a text's length to those of a plan's texts beyond which a warning is given. The loss at
 one threshold grows 1.4 to 1.7 times from 200 to 400 tokens in SmolLM2 (docs/theory/threshold.md).
 """
+
+FINITE = 3.0
+"""Error of a limit of large d at finite d, times d, in units of p (1 - p) of an error p.
+
+Fitted to sparse experiments at d = 1000; checked at d = 30 and 60 on seven settings that it was not
+fitted on (studies/finite_dimension.py, docs/theory/sparse-readout.md).
+"""
+
+# Time of fast decoding, fitted to kernels on one core; only choices by milliseconds use it. The
+# benchmark checks it on the machine at hand (`python -m benchmarks decoding`, "predicted, ms").
+PAGE_KEYS = 0.17
+"""Cost of a key that only the summary of its page is read of, in keys that are scored."""
+PAGE_START = 1500.0
+"""Keys that the first pages, the last ones and the sums of two levels cost."""
+PAGE_DRAWN = 22.0
+"""Keys that are scored for each unit of c, with two levels."""
+PAGE_KEYS_READ = 192
+"""Keys of the pages that two levels always read."""
+CALL = 0.03
+"""Milliseconds that a call of the kernels takes longer than one of dense attention, whatever is
+read: Python around them, on the machine of `CostModel`'s defaults."""
 
 # Learning curves of bags: the first two and the priors were set on cross-validated learning curves
 # of Gaussian, digit and benchmark bags, one cut each, seed 0; the last three on repeated estimates

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.constants import MAX_PARTICIPATION, MAX_SATURATION
 from attnlimit.models.captured import Captured, CapturedHead
 from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
@@ -98,8 +99,6 @@ def _profile_row(head: CapturedHead) -> dict[str, float]:
 
 BLOCK = 1 << 18
 """Entries of attention at a time: what stays in the processor's cache between passes over them."""
-MAX_PARTICIPATION = 0.15
-MAX_SATURATION = 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +180,7 @@ class DeltaCurves(Result, Pictured):
 
     `reliable` holds where the next order of the expansion is small: the weights of a query over n
     tokens are spread (`participation` / n < 0.15) and the tokens that matter do not saturate
-    (`saturation` / n < 0.4). Both are sums over the same pass. The thresholds were set on MiniLM;
-    on articles they were not set on, the root mean square error was right within 10 % there
-    (docs/theory/real-heads.md).
+    (`saturation` / n < 0.4). Both are sums over the same pass; the thresholds were set on MiniLM.
     """
 
     n: NDArray[np.int64]

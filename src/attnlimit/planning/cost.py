@@ -13,19 +13,9 @@ import numpy as np
 
 from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.constants import CALL, PAGE_DRAWN, PAGE_KEYS, PAGE_KEYS_READ, PAGE_START
 from attnlimit.samplers import Sampler
 
-PAGE_KEYS = 0.17
-"""Cost of a key that only the summary of its page is read of, in keys that are scored."""
-PAGE_START = 1500.0
-"""Keys that the first pages, the last ones and the sums of two levels cost."""
-PAGE_DRAWN = 22.0
-"""Keys that are scored for each unit of c, with two levels."""
-PAGE_KEYS_READ = 192
-"""Keys of the pages that two levels always read."""
-CALL = 0.03
-"""Milliseconds that a call of the kernels takes longer than one of dense attention, whatever is
-read: Python around them, on the machine of `CostModel`'s defaults."""
 CROSSOVER_GRID = [round(64 * 2 ** (step / 4)) for step in range(0, 53)]
 
 

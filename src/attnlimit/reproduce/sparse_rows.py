@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from attnlimit.constants import FINITE
 from attnlimit.reproduce.compare import COMPARED, OWN, ROUNDING, SKEWNESS, groups, shared_scatter
 from attnlimit.reproduce.experiment import Config, Shard
 from attnlimit.sparse.task import SparseTask
@@ -14,8 +15,6 @@ from attnlimit.sparse.training import Measured
 
 NAMES = {"attention": "attention", "pooled": "mean pooling", "vectorized": "all tokens"}
 """The classifiers, as figures call them."""
-FINITE = 3.0
-"""Error of a limit of large d at finite d, times d."""
 
 
 def shared(config: Config, *own: str) -> Shard:

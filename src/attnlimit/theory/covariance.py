@@ -345,7 +345,7 @@ def _first_order(
     errors = np.maximum(scaled[below], scaled[np.searchsorted(nodes, n)]) / counts**2
     relative = errors * counts / energy
     if not (relative <= LARGEST_ERROR).all():
-        smallest = _smallest(lambda count: error(count) * count / energy, int(n.max()))
+        smallest = _smallest(lambda count: error(count) * count / energy, int(n.min()))
         known = "here at no n" if smallest is None else f"from n = {smallest} on here"
         raise BadInput(
             f"the covariance error is known to first order only, {known}; "
