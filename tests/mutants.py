@@ -4,15 +4,17 @@
     python tests/mutants.py --packages sparse --sample 40
     python tests/mutants.py --replace theory/delta.py "2 * t" "t"   # one change of your own
 
-A mutation is made in a copy of the project. The tests of its module run first (`tests/a/test_b.py`
-for `a/b.py`), then all of its package; a test that fails or takes too long notices it. Results are
-kept by the module's text, so a run goes on where it stopped. `tests/mutants.md` has survivors.
+Every test is traced once for the functions that it calls. A mutation is made in a copy of the
+project, and tests that call the function changed run, the fastest first; one that fails or takes
+too long notices it. Traces are kept for each version of a file of tests, results for each version
+of a module, so a run goes on where it stopped. `tests/mutants.md` has survivors.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gc
 import hashlib
 import importlib
 import json
@@ -24,10 +26,13 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import _lru_cache_wrapper
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 
@@ -36,8 +41,8 @@ PACKAGES = ("theory", "samplers", "planning", "sparse", "simulate")
 LEAST = 0.9
 """Fraction of mutations that tests must notice."""
 SECONDS = 900
-"""Processor time that the tests of a folder may take."""
-FURTHER = {"theory": ("tests/test_audit.py",), "planning": ("tests/test_calibration.py",)}
+"""Processor time that the tests of a mutation, or of a file that is traced, may take."""
+FURTHER = ("tests/test_audit.py", "tests/test_calibration.py", "tests/test_misuse.py")
 """Tests outside a package's folder that hold its formulas."""
 SHOWING = ("panel", "headline", "to_frame", "name", "__str__", "__repr__", "curves")
 LEFT_OUT = {*SHOWING, "longest", "plain_start", "_continue_in_ridge"}
@@ -144,89 +149,188 @@ def mutations(module: str, text: str) -> list[Mutation]:
     return actual
 
 
-@cache
-def _test_files() -> dict[str, str]:
-    """Text of every file of tests, by its path."""
-    files = sorted((ROOT / "tests").rglob("test_*.py"))
-    return {str(file.relative_to(ROOT)): file.read_text(encoding="utf-8") for file in files}
+def function_at(text: str, line: int) -> str:
+    """Qualified name of the innermost function at a line, or "<module>"."""
+
+    def within(node: ast.AST, name: str, path: tuple[str, ...]) -> str:
+        for child in ast.iter_child_nodes(node):
+            first, last = getattr(child, "lineno", line + 1), getattr(child, "end_lineno", 0) or 0
+            if isinstance(child, (ast.FunctionDef, ast.ClassDef)):
+                first = min([first, *(entry.lineno for entry in child.decorator_list)])
+                if first <= line <= last:
+                    function = isinstance(child, ast.FunctionDef)
+                    below = (*path, child.name, *(["<locals>"] if function else []))
+                    return within(child, ".".join((*path, child.name)) if function else name, below)
+            elif first <= line <= last and (inner := within(child, name, path)) != name:
+                return inner
+        return name
+
+    return within(ast.parse(text), "<module>", ())
 
 
-def tests_of(module: str) -> list[str]:
-    """Tests of a module: its own, those that import it, and then its package's."""
-    *folders, name = Path(module).with_suffix("").parts
-    near = ["/".join(["tests", *folders[:depth]]) for depth in range(len(folders), -1, -1)]
-    own = [f"{folder}/test_{name}.py" for folder in near]
-    dotted = ".".join(["attnlimit", *folders, name])
-    own += [path for path, text in _test_files().items() if f"{dotted} " in text]
-    steps = [*dict.fromkeys(own), *near[:-1], *FURTHER.get(module.split("/")[0], ())]
-    return [path for path in steps if (ROOT / path).exists()]
+class Calls:
+    """Functions of the package that every test of a file calls, itself or by its fixtures."""
+
+    def __init__(self, source: Path) -> None:
+        self.root = f"{source}{os.sep}"
+        self.now: set[CodeType] = set()
+        self.fixtures: dict[str, set[CodeType]] = {}
+        self.tests: dict[str, tuple[float, set[CodeType]]] = {}
+
+    def _trace(self, frame: FrameType, event: str, arg: object) -> None:
+        self.now.add(frame.f_code)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        """Count what a fixture calls for every test that has it."""
+        before, self.now = self.now, set()
+        try:
+            return (yield)
+        finally:
+            self.fixtures[fixturedef.argname] = self.now | self.fixtures.get(
+                fixturedef.argname, set()
+            )
+            self.now = before
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Trace a test, with nothing kept from the tests before it."""
+        for entry in gc.get_objects():
+            if isinstance(entry, _lru_cache_wrapper) and entry.__module__.startswith("attnlimit"):
+                entry.cache_clear()
+        self.now = set()
+        sys.settrace(self._trace)
+        threading.settrace(self._trace)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
+            for name in getattr(item, "fixturenames", ()):
+                self.now |= self.fixtures.get(name, set())
+            seconds, _ = self.tests.pop(item.nodeid, (0.0, set()))
+            if seconds:
+                self.tests[item.nodeid] = seconds, self.now
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keep tests that pass, with their seconds."""
+        if report.when == "call" and report.passed:
+            self.tests[report.nodeid] = report.duration, set()
+
+    def rows(self) -> dict[str, list[Any]]:
+        """Seconds and functions of every test: `theory/delta.py:delta_variance`."""
+        return {
+            test: [
+                seconds,
+                sorted(
+                    f"{code.co_filename.removeprefix(self.root)}:{code.co_qualname}"
+                    for code in called
+                    if code.co_filename.startswith(self.root)
+                ),
+            ]
+            for test, (seconds, called) in self.tests.items()
+        }
 
 
-class Copy:
-    """A copy of the project, in which one module at a time is changed."""
+class Chosen:
+    """Runs some tests of the files collected, the fastest first, and writes what fails."""
 
-    def __init__(self, place: Path) -> None:
-        os.environ["OMP_NUM_THREADS"] = "1"  # threads do not survive a fork
-        for library in ("torch", "pandas", "scipy.stats", "sklearn.linear_model", "transformers"):
-            importlib.import_module(library)
-        self.place, self.source = place, place / "src" / "attnlimit"
-        self.sound: dict[str, bool] = {}
-        left_out = shutil.ignore_patterns("__pycache__", "_build")
-        for name in ("src", "tests", "studies", "docs", "examples", "benchmarks"):
-            shutil.copytree(ROOT / name, place / name, ignore=left_out)
-        shutil.copy(ROOT / "pyproject.toml", place)
-
-    def run(self, tests: str) -> str:
-        """Name of the first test that fails, "time limit", or nothing."""
-        reading, writing = os.pipe()
-        child = os.fork()  # libraries are loaded already, the package is not
-        if not child:
-            self._test(tests, writing)
-        os.close(writing)
-        with os.fdopen(reading) as pipe:
-            failed = pipe.read()
-        ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        return "time limit" if ended < 0 else failed or ("collection" if ended else "")
-
-    def _test(self, tests: str, writing: int) -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-        os.chdir(self.place)
-        os.environ["PYTHONPATH"] = str(self.place / "src")
-        sys.path.insert(0, str(self.place / "src"))
-        words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", tests]
-        os._exit(pytest.main(words, plugins=[Failure(writing)]))
-
-    def notices(self, mutation: Mutation, text: str, farther: bool = True) -> str:
-        """Return what noticed a mutation: a test, the time limit, or nothing ("survived")."""
-        file = self.source / mutation.module
-        for tests in tests_of(mutation.module):
-            if not (farther or tests.endswith(".py")):
-                break
-            file.write_text(mutation.applied(text), encoding="utf-8")
-            failed = self.run(tests)
-            file.write_text(text, encoding="utf-8")
-            if failed and "::" in failed and failed not in self.sound:
-                self.sound[failed] = not self.run(failed)
-                if not self.sound[failed]:
-                    print(f"     {failed} fails without a mutation", flush=True)
-            if failed and self.sound.get(failed, True):
-                return failed
-        return "survived"
-
-
-class Failure:
-    """Writes the name of a test that fails to a pipe."""
-
-    def __init__(self, writing: int) -> None:
+    def __init__(self, tests: list[str], writing: int) -> None:
+        self.place = {test: place for place, test in enumerate(tests)}
         self.writing = writing
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Select and sort."""
+        items[:] = sorted(
+            (item for item in items if item.nodeid in self.place),
+            key=lambda item: self.place[item.nodeid],
+        )
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Take the report of a test."""
         if report.failed:
             os.write(self.writing, report.nodeid.encode())
+
+
+class Copy:
+    """A copy of the project, in which one module at a time is changed."""
+
+    def __init__(self, place: Path, called: Path) -> None:
+        os.environ["OMP_NUM_THREADS"] = "1"  # threads do not survive a fork
+        for library in ("torch", "pandas", "scipy.stats", "sklearn.linear_model", "transformers"):
+            importlib.import_module(library)
+        self.place, self.source, self.called = place, place / "src" / "attnlimit", called
+        left_out = shutil.ignore_patterns("__pycache__", "_build")
+        for name in ("src", "tests", "studies", "docs", "examples", "benchmarks"):
+            shutil.copytree(ROOT / name, place / name, ignore=left_out)
+        shutil.copy(ROOT / "pyproject.toml", place)
+        self.tests = {test: row for file in test_files() for test, row in self.calls(file).items()}
+
+    def calls(self, file: str) -> dict[str, list[Any]]:
+        """Functions that the tests of a file call: traced once for each version of it."""
+        digest = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:12]
+        kept = self.called / f"{file.replace('/', '-')}-{digest}.json"
+        if not kept.exists():
+            calls = Calls(self.source)
+            self.run([file], [calls], lambda: kept.write_text(json.dumps(calls.rows())))
+        actual: dict[str, list[Any]] = json.loads(kept.read_text()) if kept.exists() else {}
+        return actual
+
+    def run(self, files: list[str], plugins: list[Any], then: Callable[[], object]) -> int:
+        """Run tests in a process of their own: libraries are loaded already, the package is not."""
+        child = os.fork()
+        if not child:
+            resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+            nothing = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nothing, 1)
+            os.dup2(nothing, 2)
+            os.chdir(self.place)
+            os.environ["PYTHONPATH"] = str(self.place / "src")
+            sys.path.insert(0, str(self.place / "src"))
+            words = ["-x"] if then is _nothing else []
+            words += ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files]
+            ended = pytest.main(words, plugins=plugins)
+            then()
+            os._exit(ended)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    def notices(self, mutation: Mutation, text: str) -> str:
+        """Return what noticed a mutation: a test, the time limit, or nothing ("survived")."""
+        name = function_at(text, mutation.line)
+        wanted = f"{mutation.module}:" + ("" if name == "<module>" else f"{name}.")
+        tests = {
+            test: seconds
+            for test, (seconds, called) in self.tests.items()
+            if any(f"{entry}.".startswith(wanted) for entry in called)
+        }
+        order = sorted(tests, key=lambda test: tests[test])
+        files = list(dict.fromkeys(test.partition("::")[0] for test in order))
+        if not files:
+            return "survived"
+        file = self.source / mutation.module
+        file.write_text(mutation.applied(text), encoding="utf-8")
+        reading, writing = os.pipe()
+        ended = self.run(files, [Chosen(order, writing)], _nothing)
+        os.close(writing)
+        with os.fdopen(reading) as pipe:
+            failed = pipe.read()
+        file.write_text(text, encoding="utf-8")
+        if ended < 0:
+            return "time limit"
+        if ended == 0 or ended == pytest.ExitCode.NO_TESTS_COLLECTED:
+            return "survived"
+        return failed or "import"
+
+
+def _nothing() -> None:
+    """Do nothing after a run."""
+
+
+def test_files() -> list[str]:
+    """Files of tests of the packages that are changed."""
+    folders = [ROOT / "tests" / package for package in PACKAGES]
+    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    return [*(str(file.relative_to(ROOT)) for file in files), *FURTHER]
 
 
 def sample(source: Path, packages: list[str], size: int, seed: int) -> list[Mutation]:
@@ -263,7 +367,9 @@ def main() -> None:
     known = {row["key"]: row["noticed"] for row in rows if row["noticed"] != forgotten}
     survivors = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
-        copy = Copy(Path(place))
+        called = given.out.parent / "called"
+        called.mkdir(exist_ok=True)
+        copy = Copy(Path(place), called)
         chosen = [replacement(copy.source, *entry) for entry in given.replace]
         chosen = chosen or sample(copy.source, given.packages, given.sample, given.seed)
         for number, mutation in enumerate(chosen, start=1):

@@ -1,4 +1,4 @@
-"""Mutations change formulas and nothing else, and every module that they change has tests."""
+"""Mutations change formulas and nothing else, and are found in their functions."""
 
 import ast
 
@@ -39,7 +39,30 @@ def test_letters_of_two_bytes_do_not_shift_the_places():
     assert result.applied('x = "α", a + b\n') == 'x = "α", (a - b)\n'
 
 
+NESTED = """
+HALF = 0.5
+
+class Law:
+    scale = 2.0
+
+    @cache
+    def value(self, x=1.0):
+        def square(y):
+            return y * y
+        return square(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [(2, "<module>"), (5, "<module>"), (7, "Law.value"), (8, "Law.value"), (11, "Law.value"),
+     (10, "Law.value.<locals>.square")],
+)  # fmt: skip
+def test_a_line_is_in_its_innermost_function(line, name):
+    assert mutants.function_at(NESTED, line) == name
+
+
 @pytest.mark.parametrize("package", mutants.PACKAGES)
-def test_every_module_has_tests(package):
-    for drawn in mutants.sample(mutants.ROOT / "src" / "attnlimit", [package], 50, 0):
-        assert mutants.tests_of(drawn.module), drawn.module
+def test_every_package_has_formulas_and_tests(package):
+    assert len(mutants.sample(mutants.ROOT / "src" / "attnlimit", [package], 50, 0)) == 50
+    assert any(file.startswith(f"tests/{package}/") for file in mutants.test_files())
