@@ -54,14 +54,13 @@ SYNTHETIC = {
     "hardmax": Counted(
         {
             "cases": [["gaussian", 3], ["cube", 3]],
-            "schedule_dim": 3,
             "n": [10, 100],
             "far": [1000],
             "replicates": 40,
             "block": 40,
         },
         40,
-        predicted={"hardmax": ["hardmax_error", "best_temperature", "schedule_error"]},
+        predicted={"hardmax": ["hardmax_error"]},
     ),
     "clt": Counted(
         {"horizons": [0.3, 0.6], "n": [30, 300], "replicates": 200, "block": 200},

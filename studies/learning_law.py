@@ -13,7 +13,8 @@ from scipy.optimize import least_squares
 
 from attnlimit.bags.forecast import LearningLaw, learning_law
 from attnlimit.checks import Array
-from attnlimit.sparse import SparseTask, best_split, readout
+from attnlimit.sparse import SparseTask, readout
+from bag_split import best_split
 from tables import write_tables
 
 TASKS = [  # length, signals, strength, prior

@@ -17,8 +17,9 @@ from attnlimit.reproduce.experiment import STC, Config, Experiment, Shard
 from attnlimit.reproduce.panels import pair, panel
 from attnlimit.reproduce.sparse_rows import paired, shared, side_by_side, sizes
 from attnlimit.sparse.oracle import oracle_error
+from attnlimit.sparse.quadrature import feature_points
 from attnlimit.sparse.task import SparseTask
-from attnlimit.sparse.trained_readout import readout, transfer_error
+from attnlimit.sparse.trained_readout import FINE, Readout, readout
 from attnlimit.sparse.training import (
     exact_test_error,
     fit_readout,
@@ -26,6 +27,12 @@ from attnlimit.sparse.training import (
     replicate,
     unit_query,
 )
+
+
+def transfer_error(trained: Readout, other: SparseTask) -> float:
+    """Error of a trained readout on bags of another task, query, readout and bias as they were."""
+    points = feature_points(other, trained.model, trained.cosine, trained.sharpness, FINE)
+    return points.error(*trained.weights, trained.noise_scale)
 
 
 class OtherLengths(Experiment):

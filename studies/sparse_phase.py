@@ -20,9 +20,9 @@ from attnlimit.reproduce.sparse_rows import (
     sizes,
     task_of,
 )
-from attnlimit.sparse.alignment import best_split
 from attnlimit.sparse.trained_readout import readout
 from attnlimit.sparse.training import simulate_protocol, simulate_readout
+from bag_split import best_split
 
 HOPELESS = 0.45
 """Least error above which no classifier is the best."""

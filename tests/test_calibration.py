@@ -143,7 +143,6 @@ CASES = {
     "hardmax": of_experiment(
         "hardmax",
         cases=[["gaussian", 3], ["cube", 3]],
-        schedule_dim=3,
         n=[10, 100],
         far=[1000],
         replicates=100,

@@ -40,10 +40,6 @@ from .theory.limit import horizon as horizon
 from .theory.limit import limit as limit
 from .theory.low_temperature.hardmax import HardmaxError as HardmaxError
 from .theory.low_temperature.hardmax import hardmax_error as hardmax_error
-from .theory.low_temperature.temperature import BestTemperature as BestTemperature
-from .theory.low_temperature.temperature import ScheduleError as ScheduleError
-from .theory.low_temperature.temperature import best_temperature as best_temperature
-from .theory.low_temperature.temperature import schedule_error as schedule_error
 from .theory.moments import mean_covariance as mean_covariance
 from .theory.moments import mean_influence as mean_influence
 from .theory.one_query.gaussian import GaussianLaw as GaussianLaw

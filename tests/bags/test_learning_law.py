@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from attnlimit.bags.forecast import learning_law
-from attnlimit.sparse import SparseTask, best_split, oracle_error, readout
+from attnlimit.sparse import SparseTask, oracle_error, readout
+from bag_split import best_split
 
 
 @pytest.mark.parametrize(("prior", "slack"), [(0.5, 0.001), (0.3, 0.04)])

@@ -23,7 +23,6 @@ TINY = {
     },
     "hardmax": {
         "cases": [["gaussian", 3], ["cube", 3]],
-        "schedule_dim": 3,
         "n": [10, 100],
         "far": [10, 1000, 100_000],
         "replicates": 40,

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from attnlimit.errors import BadInput
-from attnlimit.sparse.losses import BY_NAME, SmoothedHinge, UserLoss, as_loss
+from attnlimit.sparse.losses import BY_NAME, SmoothedHinge, as_loss
 
 LOSSES = [*BY_NAME.values(), SmoothedHinge(0.1)]
 
@@ -54,21 +54,8 @@ def test_initial_pull():
     assert as_loss("hinge").initial_pull == 1.0
 
 
-def test_user_loss_agrees_with_the_built_in_one():
-    built_in = as_loss("logistic")
-    user = as_loss((built_in.value, built_in.slope, built_in.prox))
-    z, gamma, y = np.linspace(-3, 3, 11), np.full(11, 2.0), np.ones(11)
-    for a, b in zip(
-        user.envelope_slopes(z, gamma, y), built_in.envelope_slopes(z, gamma, y), strict=True
-    ):
-        np.testing.assert_allclose(a, b, atol=1e-6)
-
-
 def test_wrong_losses_are_refused():
     with pytest.raises(BadInput, match="logistic"):
         as_loss("hinged")
     with pytest.raises(BadInput, match="width"):
         SmoothedHinge(0.0)
-    square = as_loss("square")
-    with pytest.raises(BadInput, match="does not match"):
-        UserLoss(square.value, square.slope, lambda z, gamma, y: z)

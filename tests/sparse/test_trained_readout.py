@@ -11,9 +11,7 @@ from attnlimit.sparse import (
     oracle_error,
     readout,
     simulate_capacity,
-    transfer_error,
 )
-from attnlimit.sparse.losses import as_loss
 
 TASK = SparseTask(10, 1, 5.0, 0.5)
 
@@ -124,14 +122,6 @@ def test_error_stays_above_the_oracle_and_reaches_it():
     assert errors[-1] == pytest.approx(floor, abs=2e-3)
 
 
-def test_user_loss_gives_the_same_readout():
-    logistic = as_loss("logistic")
-    user = (logistic.value, logistic.slope, logistic.prox)
-    a = readout(TASK, 2.0, cosine=0.7, sharpness=1.0)
-    b = readout(TASK, 2.0, cosine=0.7, sharpness=1.0, loss=user)
-    assert b.test_error == pytest.approx(a.test_error, abs=5e-4)
-
-
 def test_swapping_the_classes_flips_the_query_where_every_token_is_signal():
     # R = L: a softmax ignores the common shift, so both classes have the noise n of one law, and
     # f -> theta xi - f swaps the classes and turns n = k q + rho z into -n, noise of the query -q
@@ -185,15 +175,6 @@ def test_any_setting_converges(
     assert 0 <= result.test_error <= 1
     assert result.train_loss >= 0
     assert result.rest > 0
-
-
-def test_transfer_to_the_same_task_is_the_test_error():
-    trained = readout(TASK, 2.0, cosine=0.9, sharpness=2.0)
-    assert transfer_error(trained, TASK) == pytest.approx(trained.test_error, abs=1e-12)
-    longer = transfer_error(trained, SparseTask(100, 1, 5.0))
-    assert longer > trained.test_error
-    with pytest.raises(BadInput, match="position"):
-        transfer_error(readout(TASK, 2.0, "vectorized"), TASK)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ LAWS = {
     "mean covariance": lambda t: al.mean_covariance(HEAD, t),
     "mean influence": lambda t: al.mean_influence(HEAD, t, X),
     "hardmax": lambda t: al.hardmax_error(HEAD, t, X, N).mse,
-    "schedule": lambda t: al.schedule_error(HEAD, t, X[0], N, constant=2.0).mse,
     "uniform bound": lambda t: al.uniform_bound(HEAD, t, 0.5, N).bound,
     "mean curve": lambda t: al.predict(HEAD, t, "mean", N).value,
     "covariance curve": lambda t: al.predict(WEAK, t, "covariance", [3000]).value,

@@ -1,13 +1,9 @@
 # Every public name, once: type checkers and `attnlimit.lazy` read it.
 from .alignment import Alignment as Alignment
-from .alignment import EndToEnd as EndToEnd
-from .alignment import best_split as best_split
 from .alignment import best_step_sizes as best_step_sizes
-from .alignment import end_to_end as end_to_end
 from .alignment import query_alignment as query_alignment
 from .losses import Loss as Loss
 from .losses import SmoothedHinge as SmoothedHinge
-from .losses import UserLoss as UserLoss
 from .oracle import ErrorRate as ErrorRate
 from .oracle import bayes_error as bayes_error
 from .oracle import oracle_error as oracle_error
@@ -20,7 +16,6 @@ from .trained_readout import Readout as Readout
 from .trained_readout import capacity as capacity
 from .trained_readout import learning_curve as learning_curve
 from .trained_readout import readout as readout
-from .trained_readout import transfer_error as transfer_error
 from .training import LinearReadout as LinearReadout
 from .training import Measured as Measured
 from .training import QuerySteps as QuerySteps

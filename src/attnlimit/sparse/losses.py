@@ -7,7 +7,6 @@ minimiser eta is the prediction on a *training* sample whose leave-one-out predi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +14,6 @@ from scipy.special import expit
 
 from attnlimit.checks import Array, positive
 from attnlimit.errors import BadInput
-
-Function = Callable[..., Array]
 
 
 class Loss(ABC):
@@ -160,66 +157,18 @@ class HardMargin(Loss):
         return z + y * gap, -y * gap / gamma, (gap > 0) / gamma
 
 
-class UserLoss(Loss):
-    """Any convex loss, given as functions value(z, y), slope(z, y) and prox(z, gamma, y).
-
-    Arguments are arrays that broadcast. `largest_margin` says that, without a ridge and on
-    separable data, the loss is driven to the largest margin (every decreasing margin loss whose
-    infimum is not attained, and the hinges).
-    """
-
-    def __init__(
-        self,
-        value: Function,
-        slope: Function,
-        prox: Function,
-        name: str = "user",
-        largest_margin: bool = True,
-    ) -> None:
-        self.functions, self.name, self.separates = (value, slope, prox), name, largest_margin
-        z, y = np.array([-2.0, 0.3, 1.7, -2.0, 0.3, 1.7]), np.repeat([-1.0, 1.0], 3)
-        eta = prox(z, np.full(6, 0.7), y)
-        gap = np.abs(eta + 0.7 * slope(eta, y) - z).max()
-        if not gap < 1e-4:
-            raise BadInput(
-                f"the prox of the loss {name!r} does not match its derivative: "
-                f"prox + gamma * slope(prox) misses z by {gap:.2g} at gamma = 0.7; mend one of "
-                "them."
-            )
-
-    def value(self, z: Array, y: Array) -> Array:
-        return self.functions[0](z, y)
-
-    def slope(self, z: Array, y: Array) -> Array:
-        return self.functions[1](z, y)
-
-    def prox(self, z: Array, gamma: Array, y: Array) -> Array:
-        return self.functions[2](z, gamma, y)
-
-    def envelope_slopes(self, z: Array, gamma: Array, y: Array) -> tuple[Array, Array, Array]:
-        """The second derivative is a central difference of the prox."""
-        eta = self.prox(z, gamma, y)
-        step = 1e-5 * (1 + np.abs(z))
-        rise = self.prox(z + step, gamma, y) - self.prox(z - step, gamma, y)
-        return eta, (z - eta) / gamma, np.clip(1 - rise / (2 * step), 0, 1) / gamma
-
-
 BY_NAME: dict[str, Loss] = {
     "logistic": LogisticLoss(),
     "square": SquareLoss(),
     "hinge": SmoothedHinge(),
 }
-LossLike = str | Loss | tuple[Function, Function, Function]
+LossLike = str | Loss
 
 
 def as_loss(loss: LossLike) -> Loss:
-    """Return a Loss from its name, or from (value, slope, prox)."""
+    """Return a Loss from its name."""
     if isinstance(loss, Loss):
         return loss
-    if isinstance(loss, tuple) and len(loss) == 3 and all(callable(f) for f in loss):
-        return UserLoss(*loss)
     if isinstance(loss, str) and loss in BY_NAME:
         return BY_NAME[loss]
-    raise BadInput(
-        f"loss must be {', '.join(BY_NAME)}, or functions (value, slope, prox); got {loss!r}."
-    )
+    raise BadInput(f"loss must be {', '.join(BY_NAME)}, or a sparse.Loss; got {loss!r}.")

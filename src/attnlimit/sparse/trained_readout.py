@@ -221,8 +221,8 @@ def readout(
     model
         "attention", "pooled" or "vectorized"; the last two ignore the query.
     loss
-        "logistic", "square" (half the squared error), "hinge" (smoothed), a Loss, or a tuple of
-        functions (value(z, y), slope(z, y), prox(z, gamma, y)).
+        "logistic", "square" (half the squared error), "hinge" (smoothed), or a `sparse.Loss` of
+        your own.
     ridge
         From 1e-8 up, or exactly 0: then the least-norm interpolator (square loss, n below the
         number of parameters), the max-margin classifier (separable data), or the unregularised
@@ -342,19 +342,6 @@ def _trained(system: SaddleSystem, at: Saddle) -> dict[str, Any]:
         "train_margin": points.mean(points.label * eta) / norm,
         "test_margin": points.mean(margins) / norm,
     }
-
-
-def transfer_error(trained: Readout, other: SparseTask) -> float:
-    """Error of a trained readout on bags of an `other` task: longer ones, say.
-
-    The query, the readout and its bias stay as they were; only the bags change.
-    """
-    if not isinstance(trained, Readout):
-        raise BadInput(f"trained must be a Readout, got {type(trained).__name__}.")
-    if trained.model == "vectorized":
-        raise BadInput("a vectorized readout has a weight for each position: give another model.")
-    points = feature_points(other, trained.model, trained.cosine, trained.sharpness, FINE)
-    return points.error(*trained.weights, trained.noise_scale)
 
 
 @dataclass(frozen=True)

@@ -33,11 +33,23 @@ _LOG_RANGE = (-44.0, 4.2)
 """log E: e^-44 is beyond double precision of the integral, exp(-e^4.2) too."""
 
 
-class RootError(Result, Pictured):
-    """What results with a mean squared error at each n share."""
+@dataclass(frozen=True, eq=False)
+class HardmaxError(Result, Pictured):
+    """Error of the best-scoring of n tokens, V y* / scale, against its target at each query.
+
+    `scale` is sqrt(2 log n) for Gaussian tokens and 1 for bounded ones; ties are averaged, as
+    softmax does when its scores grow without bound. `predicted_mse` is the leading behaviour for
+    large n, beside the exact `mse`.
+    """
 
     n: NDArray[np.int64]
-    mse: Array
+    target: Array  # (m, d_v)
+    mse: Array  # (m, len(n))         E |V y* / scale - target|^2
+    bias: Array  # (m, len(n), d_v)   E V y* / scale - target
+    height: Array  # (m, len(n))      E <A x, y*>, the largest score
+    predicted_mse: Array  # (m, len(n))
+    scale: Array  # (len(n),)
+    law: str
 
     @property
     def root(self) -> Array:
@@ -56,25 +68,6 @@ class RootError(Result, Pictured):
     def local_rate(self) -> Array:
         """-d log(root error) / d log n at each n; NaN for a single n or where the error is 0."""
         return local_rate(self.n, self.root)
-
-
-@dataclass(frozen=True, eq=False)
-class HardmaxError(RootError):
-    """Error of the best-scoring of n tokens, V y* / scale, against its target at each query.
-
-    `scale` is sqrt(2 log n) for Gaussian tokens and 1 for bounded ones; ties are averaged, as
-    softmax does when its scores grow without bound. `predicted_mse` is the leading behaviour for
-    large n, beside the exact `mse`.
-    """
-
-    n: NDArray[np.int64]
-    target: Array  # (m, d_v)
-    mse: Array  # (m, len(n))         E |V y* / scale - target|^2
-    bias: Array  # (m, len(n), d_v)   E V y* / scale - target
-    height: Array  # (m, len(n))      E <A x, y*>, the largest score
-    predicted_mse: Array  # (m, len(n))
-    scale: Array  # (len(n),)
-    law: str
 
     def headline(self) -> str:
         return f"hard maximum over n tokens ({self.law})"

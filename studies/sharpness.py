@@ -1,7 +1,9 @@
-"""Attention with scores scaled by lam over n tokens: its error, and the lam that is best.
+"""Sharpness lam that brings attention over n tokens nearest its target, and schedules of it.
 
 The target is what infinitely sharp scores over infinitely many tokens give. Too small a lam is
 biased, too large a one depends on a single token (docs/theory/hardmax.md, section 3).
+
+    python studies/sharpness.py
 """
 
 from __future__ import annotations
@@ -16,15 +18,25 @@ from scipy.special import betainc, betaincinv, betaln
 
 from attnlimit import checks
 from attnlimit.checks import Array
+from attnlimit.curve import local_rate
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.result import table
 from attnlimit.theory.limit import check_match
-from attnlimit.theory.low_temperature.hardmax import RootError, hardmax_error, hardmax_target
+from attnlimit.theory.low_temperature.hardmax import hardmax_error, hardmax_target
 from attnlimit.theory.one_query.gaussian import MAX_SIGMA
 from attnlimit.theory.one_query.pointwise import integrate_score_law, pointwise_error
-from attnlimit.tokens import GaussianForm, IndependentForm, ScoreLaw, SphericalForm, Tokens
+from attnlimit.tokens import (
+    Cube,
+    Gaussian,
+    GaussianForm,
+    IndependentForm,
+    ScoreLaw,
+    Sphere,
+    SphericalForm,
+    Tokens,
+)
 from attnlimit.tokens.score_law import resolved_panels
+from tables import write_tables
 
 SHARP = 300.0
 """Past this score range on a sphere only the cap that n tokens reach is given nodes."""
@@ -35,52 +47,31 @@ _DEPTH = 7.0  # how far below the sharpest lam to look, in log lam
 
 
 @dataclass(frozen=True, eq=False)
-class BestTemperature(RootError):
+class BestSharpness:
     """The lam that minimises the error at each n; infinite where the hard maximum is best."""
 
     n: NDArray[np.int64]
     lam: Array
     mse: Array
     hardmax_mse: Array
-    limit_error: Array  # the bias left at that lam with infinitely many tokens
-    at_edge: NDArray[np.bool_]  # the best lam is the largest that was tried
 
-    def headline(self) -> str:
-        return "best sharpness of attention for each n"
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each n."""
-        return table(
-            n=self.n,
-            lam=self.lam,
-            root=self.root,
-            hardmax_root=np.sqrt(self.hardmax_mse),
-            limit_error=self.limit_error,
-            local_rate=self.local_rate,
-            at_edge=self.at_edge,
-        )
+    @property
+    def local_rate(self) -> Array:
+        """-d log(root error) / d log n at each n."""
+        return local_rate(self.n, np.sqrt(self.mse))
 
 
 @dataclass(frozen=True, eq=False)
-class ScheduleError(RootError):
+class ScheduleError:
     """Error along lam = constant * log n, or constant * sqrt(log n)."""
 
-    kind: str
     constant: float
     n: NDArray[np.int64]
     lam: Array
     mse: Array
 
-    def headline(self) -> str:
-        form = "log n" if self.kind == "log" else "sqrt(log n)"
-        return f"schedule lam = {self.constant:.4g} {form}"
 
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each n."""
-        return table(n=self.n, lam=self.lam, root=self.root, local_rate=self.local_rate)
-
-
-def best_temperature(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> BestTemperature:
+def best_sharpness(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> BestSharpness:
     """The scale `lam` of the scores that brings attention over `n` tokens nearest its target.
 
     One query. A sweep over lam shared by all n brackets each minimum, then Brent's method refines
@@ -90,8 +81,7 @@ def best_temperature(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> 
     hard = hardmax_error(head, tokens, query, counts).mse[0]
     tops = np.array([sharpest(head, tokens, query, int(k)) for k in counts])
     grid, values = _sweep(head, tokens, query, counts, tops)
-    lam, mse, limit_error = (np.zeros(len(counts)) for _ in range(3))
-    at_edge = np.zeros(len(counts), dtype=bool)
+    lam, mse = np.zeros(len(counts)), np.zeros(len(counts))
     for i, k in enumerate(counts):
         best = int(np.nanargmin(values[:, i]))
         last = int(np.flatnonzero(np.isfinite(values[:, i]))[-1])
@@ -103,12 +93,9 @@ def best_temperature(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> 
             options={"xatol": 1e-4},
         )
         lam[i], mse[i] = np.exp([minimum.x, minimum.fun])
-        at_edge[i] = best == last
         if hard[i] <= mse[i]:
-            lam[i], mse[i], at_edge[i] = np.inf, hard[i], False
-        else:
-            limit_error[i] = scaled_error(head, tokens, query, lam[i], k)[1][0]
-    return BestTemperature(counts, lam, mse, hard, limit_error, at_edge)
+            lam[i], mse[i] = np.inf, hard[i]
+    return BestSharpness(counts, lam, mse, hard)
 
 
 def schedule_error(
@@ -148,7 +135,7 @@ def schedule_error(
             options={"xatol": 1e-3},
         )
         factor = float(np.exp(minimum.x))
-    return ScheduleError(kind, factor, counts, factor * shape, along(factor))
+    return ScheduleError(factor, counts, factor * shape, along(factor))
 
 
 def scaled_error(
@@ -266,3 +253,60 @@ def _sweep(
         if here.any():
             values[i, here] = scaled_error(head, tokens, query, lam, n[here])[0]
     return grid, values
+
+
+FAR = [10**3, 10**6, 10**9, 10**12]
+
+
+def best_of_n() -> pd.DataFrame:
+    """Root mean squared errors of the best of n tokens, and their leading behaviour."""
+    rows, n = [], [100, 10**4, 10**6, 10**9, 10**12]
+    kinds: list[tuple[str, Tokens]] = [
+        ("Gaussian", Gaussian(dim=50)),
+        ("Sphere", Sphere(3)),
+        ("Sphere", Sphere(50)),
+        ("Cube", Cube(3)),
+        ("Cube", Cube(50)),
+    ]
+    for name, tokens in kinds:
+        error = hardmax_error(Head(np.eye(tokens.dim)), tokens, np.ones(tokens.dim), n)
+        leading = np.sqrt(error.predicted_mse[0])
+        cells = [f"{a:.4g} ({b:.4g})" for a, b in zip(error.root[0], leading, strict=True)]
+        shown = {f"n = {k:.0e}": cell for k, cell in zip(n, cells, strict=True)}
+        rows.append({"tokens": f"{name}, d = {tokens.dim}"} | shown)
+    return pd.DataFrame(rows)
+
+
+def on_spheres() -> pd.DataFrame:
+    """Least errors on spheres, the sharpness there, and the rate at the largest n."""
+    rows = []
+    for dim in (3, 5, 10, 50):
+        best = best_sharpness(Head(np.eye(dim)), Sphere(dim), np.eye(dim)[0], FAR)
+        pairs = zip(FAR, np.sqrt(best.mse), best.lam, strict=True)
+        shown = {f"n = {n:.0e}": f"{error:.3g} (λ = {lam:.3g})" for n, error, lam in pairs}
+        rate = {"local rate at 1e+12": best.local_rate[-1], "2/(d+1)": 2 / (dim + 1)}
+        hard = {"hard maximum at 1e+12": np.sqrt(best.hardmax_mse[-1])}
+        rows.append({"d": dim} | shown | rate | hard)
+    return pd.DataFrame(rows)
+
+
+def of_gaussian_tokens() -> pd.DataFrame:
+    """Best sharpness of five-dimensional normal tokens, over that where scores freeze."""
+    best = best_sharpness(Head(np.eye(5)), Gaussian(dim=5), np.eye(5)[0], FAR)
+    freeze = np.sqrt(2 * np.log(FAR))
+    lines = {"λσ/√(2 log n)": best.lam / freeze, "error": np.sqrt(best.mse)}
+    rows = [
+        {"at the best λ": name} | {f"n = {n:.0e}": v for n, v in zip(FAR, values, strict=True)}
+        for name, values in lines.items()
+    ]
+    return pd.DataFrame(rows)
+
+
+if __name__ == "__main__":
+    write_tables(
+        {
+            "best-of-n": best_of_n(),
+            "best-sharpness": on_spheres(),
+            "gaussian-sharpness": of_gaussian_tokens(),
+        }
+    )
