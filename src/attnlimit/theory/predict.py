@@ -96,7 +96,7 @@ def predict(subject: Head | PredictsItself, /, *arguments: Any, **options: Any) 
     >>> import numpy as np, attnlimit as al
     >>> head, keys = al.Head(0.5 * np.eye(2)), al.Gaussian(dim=2)
     >>> al.predict(head, keys, "mean", [100, 400]).root.round(4)
-    array([0.2161, 0.1092])
+    array([0.2143, 0.1085])
     """
     if isinstance(subject, Head):
         checks.call_fits(predict_head, arguments, options, "predict of a head")
