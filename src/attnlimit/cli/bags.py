@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from attnlimit.checks import count, one_of, probability
 from attnlimit.cli import options
 from attnlimit.errors import BadInput
+
+if TYPE_CHECKING:
+    from attnlimit.bags import Bags
 
 app = typer.Typer(
     help="Multiple-instance data: labelled bags needed, and instances of a bag to read.",
@@ -62,6 +65,15 @@ def this_command(context: typer.Context) -> str:
     return shlex.join(["attnlimit", *map(str, context.obj)])
 
 
+def contents(bags: Bags) -> str:
+    """Return what was read, for a column or a label that was mistaken to show."""
+    lengths, positive = bags.lengths, int((bags.signs > 0).sum())
+    return (
+        f"Read {len(bags)} bags of {lengths.min()} to {lengths.max()} instances with {bags.dim} "
+        f"features each; {positive} are {bags.classes[1]}, the class with the signal."
+    )
+
+
 def numbers(text: str, name: str, smallest: int) -> list[int]:
     """Read whole numbers like 100,200,400."""
     try:
@@ -103,7 +115,8 @@ def plan(
         result = make_plan(pilot, budgets, error=error, seed=seed, progress=progress)
     python = _python(bags, {"bag": bag, "label": label, "positive": positive}, result.estimator)
     page = plan_page(result, this_command(context), python)
-    notes = [*result.remarks(), *write_files(out, "plan", result, plan_figure(result), page)]
+    notes = [contents(pilot), *result.remarks()]
+    notes += [*write_files(out, "plan", result, plan_figure(result), page)]
     show(result, result.formatted(), "Error on new bags", notes, json)
 
 
@@ -165,7 +178,8 @@ def instances(
             labelled, model, sizes, samplers=rules or SAMPLERS, **how, progress=progress
         )
     page = instances_page(result, f"Instances that are enough: {bags.name}", this_command(context))
-    notes = write_files(out, "instances", result, instances_figure(result), page)
+    notes = [contents(labelled)]
+    notes += write_files(out, "instances", result, instances_figure(result), page)
     show(result, result.wide(), "Errors when n instances of a bag are read", notes, json)
 
 

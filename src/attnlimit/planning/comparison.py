@@ -86,19 +86,19 @@ class Comparison:
         plan, allowed = self.plan, float(self.plan.target.distance)
         if plan.joint:
             return (
-                "Keys read, bits and evictions are chosen together: the probabilities of the next "
-                f"token move by a KL divergence of at most {allowed:.3g} nats."
+                "Keys read, bits and evictions are chosen together, for a mean KL divergence of "
+                f"the next token of at most {allowed:.3g} nats."
             )
         read = f"A query reads {plan.mean_keys:.1f} of the {plan.mean_visible:.0f} keys"
         if plan.target.measure == "kl":
             return (
                 f"{read} (earlier tokens, the average causal context of a text of "
-                f"{max(plan.tokens)} tokens), on average over all heads, and the probabilities of "
-                f"the next token move by a KL divergence of at most {allowed:.3g} nats."
+                f"{max(plan.tokens)} tokens), on average over all heads. The target is a mean KL "
+                f"divergence of the next token of at most {allowed:.3g} nats."
             )
         return (
-            f"{read} (tokens) that it sees, on average over all heads, and the text's embedding "
-            f"keeps a cosine of at least {1 - allowed:.6g} with that of full attention."
+            f"{read} (tokens) that it sees, on average over all heads. The target is a cosine of "
+            f"at least {1 - allowed:.6g} between the text's embedding and that of full attention."
         )
 
     def prediction(self) -> str:

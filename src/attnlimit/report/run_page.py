@@ -56,7 +56,7 @@ def figure_page(figure: FigureSpec) -> str:
     return figure_document(figure.title, body, figure)
 
 
-def figure_html(figure: FigureSpec) -> str:
+def figure_html(figure: FigureSpec, heading: str = "Figure") -> str:
     """Places for the panels of a figure."""
     panels = "".join(
         f"<div class='plot'><h3>{escape(panel.title)}</h3>"
@@ -64,7 +64,9 @@ def figure_html(figure: FigureSpec) -> str:
         for k, panel in enumerate(figure.panels)
     )
     caption = f"<p class='note'>{escape(figure.below)}</p>" if figure.below else ""
-    return f"<section><h2>Figure</h2><div class='plots'>{panels}</div>{caption}</section>"
+    return (
+        f"<section><h2>{escape(heading)}</h2><div class='plots'>{panels}</div>{caption}</section>"
+    )
 
 
 def figure_document(title: str, body: str, figure: FigureSpec) -> str:

@@ -23,12 +23,12 @@ function drawLevel() {
   byId("target").setAttribute("aria-valuetext", `${short(now.target)}${unit}`);
   const says = now.use
     ? `a decoded token of ${OUT.model} reads ${now.use.read}, and the cache holds ${now.use.stored}.`
-    : `a query of ${OUT.model} reads ${short(now.keys)} of ${short(now.visible)} keys: ` +
+    : `a query of ${OUT.model} reads ${short(now.keys)} of ${short(now.visible, 4)} keys: ` +
       `${percent(now.keys / now.visible, now.keys / now.visible < 0.1 ? 1 : 0)} of them.`;
   byId("target-says").textContent = `For ${kept}, ${says}` +
     (now.trusted ? "" : " This prediction is not trusted: measure it.");
   const facts = [
-    now.use ? ["cache", now.use.stored] : ["keys read", `${short(now.keys)} of ${short(now.visible)}`],
+    now.use ? ["cache", now.use.stored] : ["keys read", `${short(now.keys)} of ${short(now.visible, 4)}`],
     ["predicted", `${short(now.predicted, 2)} ± ${short(now.stderr, 1)}${unit}`],
     ["nine of ten other passages below", `${short(now.next, 2)}${unit}`],
     ["rule for every head", ruleOf(now.sampler)],
