@@ -123,8 +123,8 @@ class Experiment(ABC):
             return f"{self.title}."
         gap = (both["predicted"] / both["measured"] - 1).abs()
         return (
-            f"Predictions are within {gap.median():.2g} of the measured value, relatively, at half "
-            f"of {len(both)} points, and within {gap.quantile(0.9):.2g} at nine of ten."
+            f"Half of {len(both)} predictions are within {100 * gap.median():.2g} % of the measured "
+            f"value, and nine of ten within {100 * gap.quantile(0.9):.2g} %."
         )
 
     @property
