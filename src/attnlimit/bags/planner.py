@@ -382,7 +382,7 @@ class BagPlan(Result, Pictured):
             place = self.pilot.poolings.index(name)
             measured, bars = self.pilot.error[place], self.pilot.stderr[place]
             series += [
-                Series(sizes, middle, "line", name, name),
+                Series(sizes, middle, "dashed" if place % 2 else "line", name, name),
                 Series(self.pilot.sizes, measured, "points", None, name, bars),
             ]
         title = f"measured on {self.pilot.bags} bags, and predicted beyond"

@@ -123,8 +123,8 @@ class Experiment(ABC):
             return f"{self.title}."
         gap = (both["predicted"] / both["measured"] - 1).abs()
         return (
-            f"Half of {len(both)} predictions are within {100 * gap.median():.2g} % of the measured "
-            f"value, and nine of ten within {100 * gap.quantile(0.9):.2g} %."
+            f"Half of {len(both)} predictions are within {100 * gap.median():.2g} % of the "
+            f"measured value, and nine of ten within {100 * gap.quantile(0.9):.2g} %."
         )
 
     @property
