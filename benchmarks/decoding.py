@@ -463,34 +463,63 @@ def write_results(kernels: list[dict[str, Any]], models: list[dict[str, Any]]) -
     ])  # fmt: skip
     write_fragment(TABLES, "decoding-kernels", alone, source)
     write_fragment(TABLES, "decoding-model", whole, source)
-    draw(kernels, PICTURE)
+    draw(kernels, models, PICTURE)
 
 
-def draw(kernels: list[dict[str, Any]], path: Path) -> None:
-    """Draw milliseconds against context for one thread, both axes logarithmic."""
+def draw(kernels: list[dict[str, Any]], models: list[dict[str, Any]], path: Path) -> None:
+    """Draw milliseconds against context: of one layer's attention, and of whole tokens."""
     from matplotlib import pyplot
 
+    _, (left, right) = pyplot.subplots(1, 2, figsize=(10.4, 4.2), layout="constrained")
     rows = [row for row in kernels if row["shape"] == "SmolLM2" and row["threads"] == 1]
     keys = [row["tokens"] for row in rows]
-    lines = {
-        "dense": ("dense attention", "-", "#003B6F"),
-        "one_level": ("4 bits of every key", "--", "#B35C00"),
-        "two_levels": ("pages of keys, then keys", "-.", "#4D7C0F"),
-    }
-    _, axis = pyplot.subplots(figsize=(7.2, 4.0), layout="constrained")
-    for name, (label, style, color) in lines.items():
+    for name, label, style, color in (
+        ("dense", "dense attention", "-", "#003B6F"),
+        ("one_level", "4 bits of every key", "--", "#B35C00"),
+        ("two_levels", "pages of keys, then keys", "-.", "#4D7C0F"),
+    ):
         times = [row[f"{name}_ms"] for row in rows]
-        axis.plot(keys, times, style, marker="o", ms=4, color=color, lw=1.8)
-        axis.annotate(
-            f"{label}\n{times[-1]:.2g} ms", (keys[-1], times[-1]), (8, 0), color=color,
-            textcoords="offset points", va="center", fontsize=9,
-        )  # fmt: skip
-    axis.set(xscale="log", yscale="log", xlim=(keys[0] / 1.2, keys[-1] * 9))
-    axis.set(xlabel="keys in the cache", ylabel="milliseconds")
-    axis.set_xticks(keys, [f"{n // 1024}k" for n in keys])
-    axis.set_title("Attention of one decoded token, one layer of SmolLM2, one thread", loc="left")
-    axis.minorticks_off()
-    axis.grid(True, alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
-    pyplot.savefig(path, dpi=170)
+        draw_line(left, keys, times, f"{label}\n{times[-1]:.2g} ms", style, color)
+    left.set(xscale="log", yscale="log", xlim=(keys[0] / 1.2, keys[-1] * 40))
+    left.set_xticks(keys, [f"{n // 1024}k" for n in keys])
+    left.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
+    left.set_title("Attention of one layer, one thread", loc="left")
+
+    whole = sorted(
+        (row for row in models if row["batch"] == 1 and row["numbers"] == "float32"),
+        key=lambda row: row["tokens"],
+    )
+    contexts = [row["tokens"] for row in whole]
+    level = min(("one_level", "two_levels"), key=lambda name: whole[-1][f"{name}_ms"])
+    loss = f"{whole[-1][f'{level}_kl']:.2g} ± {whole[-1][f'{level}_kl_stderr']:.1g} nats lost"
+    usual = [row["transformers_ms"] for row in whole]
+    fast = [fast_ms(row) for row in whole]
+    draw_line(right, contexts, usual, f"transformers\n{usual[-1]:.0f} ms", "-", "#003B6F")
+    label = f"attnlimit {fast[-1]:.0f} ms\n{loss}"
+    draw_line(right, contexts, fast, label, "--", "#B35C00", 10)
+    if PEER.exists():
+        peers = [row for row in json.loads(PEER.read_text()) if row["cache"] == "f16"]
+        label = f"llama.cpp, 4-bit weights\n{peers[-1]['ms']:.0f} ms"
+        places = [row["tokens"] for row in peers]
+        draw_line(right, places, [row["ms"] for row in peers], label, ":", "#5B5B5B", -16)
+    right.set(xlim=(0, 13500), ylim=(0, None))
+    right.set_xticks(contexts[1:], [f"{n:,}" for n in contexts[1:]])
+    right.set_title("Whole token of SmolLM2, two threads", loc="left")
+    for axis in (left, right):
+        axis.set(xlabel="keys in the cache", ylabel="milliseconds per token")
+        axis.minorticks_off()
+        axis.grid(True, alpha=0.25)
+        axis.spines[["top", "right"]].set_visible(False)
+    pyplot.savefig(path, dpi=150)
     pyplot.close()
+
+
+def draw_line(
+    axis: Any, x: list[Any], y: list[float], label: str, style: str, color: str, raised: int = 0
+) -> None:
+    """Draw a line with its label at its end, `raised` by some points."""
+    axis.plot(x, y, style, marker="o", ms=4, color=color, lw=1.8)
+    axis.annotate(
+        label, (x[-1], y[-1]), (8, raised), color=color, textcoords="offset points", va="center",
+        fontsize=9,
+    )  # fmt: skip
