@@ -38,6 +38,7 @@ _TOKENS = 128
 _QUERIES = 2048
 _ENERGY_TOKENS = 1024
 _FARTHER = 10
+_ROUNDING = 1e-12
 _LARGEST_N = 100_000
 """Differences are lost to rounding at larger n, where the next order falls like 1/n^2."""
 
@@ -322,9 +323,6 @@ def _first_order(
 ) -> FirstOrderCovariance:
     """C/n with its error, or BadInput naming the smallest n."""
     counts = n.astype(np.float64)
-    if not energy > 0:
-        nothing = np.zeros(len(n))
-        return FirstOrderCovariance(n, nothing, nothing)
     influences = [sample.influences() for sample in samples]
     missed = 0.0  # what the sampled tokens do not have of C
     for sample, psi in zip(samples, influences, strict=True):
@@ -343,9 +341,11 @@ def _first_order(
     scaled = np.array([error(int(count)) * float(count) ** 2 for count in nodes])
     below = np.searchsorted(nodes, n, side="right") - 1
     errors = np.maximum(scaled[below], scaled[np.searchsorted(nodes, n)]) / counts**2
-    relative = errors * counts / energy
-    if not (relative <= LARGEST_ERROR).all():
-        smallest = _smallest(lambda count: error(count) * count / energy, int(n.min()))
+    size = max(float(sample.chances @ (sample.values**2).sum(axis=1)) for sample in samples)
+    if not (errors <= LARGEST_ERROR * energy / counts + (_ROUNDING * size) ** 2).all():
+        smallest = None  # of C = 0 nothing but the next orders is left, at any n
+        if energy > 0:
+            smallest = _smallest(lambda count: error(count) * count / energy, int(n.min()))
         known = "here at no n" if smallest is None else f"from n = {smallest} on here"
         raise BadInput(
             f"the covariance error is known to first order only, {known}; "
