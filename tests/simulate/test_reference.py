@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from attnlimit import Cube, Empirical, Gaussian, Head, Sphere
-from attnlimit.simulate.statistics import limit_reference, moment_reference
+from attnlimit.simulate.statistics import limit_reference
 
 RNG = np.random.default_rng(0)
 HEAD = Head(RNG.standard_normal((3, 3)), RNG.standard_normal((2, 3)))
@@ -29,13 +29,6 @@ def test_reference_is_the_average_of_the_limit(tokens):
     mean, covariance, error = sampled(HEAD, tokens)
     assert (np.abs(reference.mean - mean) < 4.5 * error + reference.mean_error).all()
     np.testing.assert_allclose(reference.covariance, covariance, rtol=0.04, atol=0.02)
-
-
-def test_moment_reference_agrees_with_the_closed_form():
-    tokens = Gaussian(cov=np.diag([1.0, 0.5, 0.2]))
-    second, error = moment_reference(HEAD, tokens, lambda out: out[..., :1] ** 2)
-    exact = limit_reference(HEAD, tokens).covariance[0, 0]
-    assert abs(second[0] - exact) < 2 * error + 1e-3 * exact
 
 
 def test_quadrature_error_is_stated():

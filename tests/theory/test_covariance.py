@@ -90,6 +90,15 @@ def test_outputs_without_spread_have_no_error():
     assert (curve.value == 0).all()
 
 
+@pytest.mark.parametrize("scale", [1.5, 20.0])
+def test_refused_where_the_first_order_vanishes(scale):
+    """Both limits of two opposite signs are as long, so that the covariance moves by 1/n only."""
+    head, tokens = al.Head([[scale]]), al.Signs(1)
+    with pytest.raises(al.BadInput, match="at no n"):
+        al.predict(head, tokens, "covariance", [50])
+    assert al.measure(head, tokens, "covariance", [50], 100).value[0] > 1e-4
+
+
 @pytest.mark.parametrize("tokens", [al.Gaussian(dim=2), al.Sphere(3)], ids=repr)
 def test_the_n_that_a_refusal_names_is_the_first_that_is_known(tokens):
     head = al.Head(0.5 * np.eye(tokens.dim) * tokens.dim**0.5)
