@@ -24,7 +24,7 @@ class Rate(Result):
     `beta` is that of the expected norm for "mean" and "covariance", as the paper plots it, and of
     the root mean square over queries for "pointwise". `rms_beta` is the exponent of the root mean
     square, which past the horizon 1 is carried by rare draws; `typical_beta` that of a typical
-    draw. Exponents say what happens in the end: `predict` says what happens at n.
+    draw. Exponents are those of n to infinity; `predict` has the local rate at each n.
     """
 
     statistic: str
@@ -40,8 +40,8 @@ class Rate(Result):
 
     def __str__(self) -> str:
         return (
-            f"{self.statistic}: root error ~ n^-{self.beta:.4g} in the end ({self.regime}, "
-            f"horizon {self.horizon:.4g}; root mean square n^-{self.rms_beta:.4g})"
+            f"{self.statistic}: asymptotic rate of the root error n^-{self.beta:.4g} "
+            f"({self.regime}, horizon {self.horizon:.4g}; root mean square n^-{self.rms_beta:.4g})"
         )
 
 
@@ -84,7 +84,7 @@ def _bounded_regime(head: Head, tokens: Tokens) -> str:
 
 
 def norm_rate(horizon: Array) -> Array:
-    """Rate of the expected norm of the mean's error in the end, over Gaussian tokens."""
+    """Asymptotic rate of the expected norm of the mean's error, over Gaussian tokens."""
     return np.asarray(1 / (1 + np.maximum(horizon, 1.0) ** 2))
 
 
