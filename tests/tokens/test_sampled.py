@@ -15,7 +15,7 @@ def corners(n, rng):
 
 def test_a_function_has_the_laws_of_its_distribution():
     known = al.Empirical(CORNERS)
-    tokens = al.from_sampler(corners, 2, bounded=True)
+    tokens = al.from_sampler(corners, bounded=True)
     x = np.array([[0.5, -1.0], [2.0, 0.3]])
     np.testing.assert_allclose(tokens.cgf(x), known.cgf(x), atol=0.02)
     np.testing.assert_allclose(tokens.cov(), known.cov(), atol=0.02)
@@ -43,6 +43,7 @@ def test_a_query_that_the_draws_do_not_reach_is_refused():
         lambda: al.from_sampler(lambda n, rng: np.full((n, 2), np.nan), 2),
         lambda: al.from_sampler(lambda n, rng: None, 2),
         lambda: al.from_sampler(corners, 0),
+        lambda: al.from_sampler(lambda n, rng: rng.random(n)),
         lambda: al.from_sampler(corners, 2, reference=1),
     ],
 )

@@ -18,7 +18,7 @@ _LEAST_EFFECTIVE = 100.0
 
 def from_sampler(
     draw: Callable[[int, np.random.Generator], ArrayLike],
-    dim: int,
+    dim: int | None = None,
     *,
     bounded: bool = False,
     reference: int = 1 << 16,
@@ -30,7 +30,8 @@ def from_sampler(
     ----------
     draw : callable
         `draw(n, rng)` returns n independent tokens, of shape (n, dim).
-    dim : int
+    dim : int, optional
+        By default that of one draw.
     bounded : bool
         Whether the support is known to be bounded. Otherwise the tail counts as unknown, and laws
         that need it (rates, curves over queries) refuse; single queries of your own are allowed.
@@ -43,7 +44,7 @@ def from_sampler(
     Examples
     --------
     >>> import numpy as np, attnlimit as al
-    >>> square = al.from_sampler(lambda n, rng: rng.uniform(-1, 1, (n, 2)), dim=2, bounded=True)
+    >>> square = al.from_sampler(lambda n, rng: rng.uniform(-1, 1, (n, 2)), bounded=True)
     >>> al.limit(al.Head(np.eye(2)), square)([2.0, 0.0]).round(1)  # al.Cube(2): coth 2 - 1/2
     array([0.5, 0. ])
     """
@@ -56,13 +57,16 @@ class _FromSampler(Tokens):
     def __init__(
         self,
         draw: Callable[[int, np.random.Generator], ArrayLike],
-        dim: int,
+        dim: int | None,
         bounded: bool,
         reference: int,
         seed: int,
     ) -> None:
         if not callable(draw):
             raise BadInput(f"draw must be a function draw(n, rng), got {type(draw).__name__}.")
+        if dim is None:
+            first = checks.real_array(draw(1, np.random.default_rng(0)), "draw(1, rng)", ndim=2)
+            dim = first.shape[1]
         self.dim = checks.count(dim, "dim")
         self._function, self._bounded = draw, bool(bounded)
         count = checks.count(reference, "reference", smallest=2)
