@@ -90,6 +90,28 @@ def test_schemes_that_keep_keys(cap, sampler, statistic):
     assert predicted.n == measured.n
 
 
+def test_the_mean_with_a_sampler_is_over_all_queries():
+    """Plain numpy: 200 queries, more than are looked at where errors of queries are averaged."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 200, 3))
+    head, c = al.models.from_arrays(q, k, v, causal=False, scale=0.4), 8.0
+    weights = np.exp(0.4 * q @ k.T)
+    weights /= weights.sum(axis=1, keepdims=True)
+    chances = np.minimum(1, c * weights)
+    uncertain = (chances < 1).all(axis=1)
+    chances[uncertain, weights[uncertain].argmax(axis=1)] = 1
+    rng, squares = np.random.default_rng(1), []
+    for _ in range(1500):
+        drawn = weights / chances * (rng.random(weights.shape) < chances)
+        error = drawn @ v / drawn.sum(axis=1, keepdims=True) - weights @ v
+        squares.append((error.mean(axis=0) ** 2).sum())
+    slack = 4 * np.std(squares) / len(squares) ** 0.5
+    for curve in (
+        al.predict(head, "mean", sampler=al.Threshold(c)),
+        al.measure(head, "mean", sampler=al.Threshold(c), replicates=300),
+    ):
+        assert abs(curve.value[0] - np.mean(squares)) < slack + 4 * curve.stderr[0]
+
+
 @pytest.fixture(scope="module")
 def causal():
     transformers = pytest.importorskip("transformers")

@@ -62,6 +62,12 @@ def test_horizon_is_invariant_and_homogeneous():
     assert al.horizon(al.Head(inverse.T @ matrix @ inverse), moved) == pytest.approx(h)
 
 
+def test_one_mixture_has_one_horizon():
+    parts = [al.Gaussian(np.diag([1.0, 0.3])), al.Gaussian(0.4 * np.eye(2), mean=[2.0, -1.0])]
+    tokens, matrix = al.Mixture([0.7, 0.3], parts), al.Head([[0.8, 0.2], [-0.1, 0.5]])
+    assert al.rate(matrix, tokens, "mean").horizon == al.horizon(matrix, tokens)
+
+
 def test_horizon_of_an_empirical_measure_uses_its_covariance():
     points = np.random.default_rng(2).standard_normal((50, 2))
     tokens = al.Empirical(points)
