@@ -99,7 +99,7 @@ def test_a_study_writes_its_tables_and_lists_its_run(tmp_path, monkeypatch, caps
     assert "0.5" in capsys.readouterr().out
     command = "`python studies/example.py 20 'a b'`"
     assert f"*{command}: " in (tmp_path / "rates.md").read_text()
-    assert f"| Example study. | {command} |" in (tmp_path / "all-runs.md").read_text()
+    assert f"| Example study | {command} |" in (tmp_path / "all-runs.md").read_text()
 
 
 def test_a_result_has_a_source(tmp_path, monkeypatch):

@@ -92,7 +92,7 @@ class Result:
             changed[size] = {k: v for k, v in given.items() if defaults.get(k) != v}
         size = min(changed, key=lambda size: len(changed[size]))
         more = [f" --set {quote(f'{k}={json.dumps(v)}')}" for k, v in changed[size].items()]
-        more += [] if stored is None else [f" --capture {quote(stored['paths'][0])}"]
+        more += [] if stored is None else [f" --capture {quote(stored['folder'])}"]
         name, file = self.experiment.name, _file(self.experiment)
         if file is not None:
             here = Path.cwd()
