@@ -53,9 +53,13 @@ MODEL_SETTINGS = ((8000, 1), (8000, 4), (8000, 8), (4096, 1), (4096, 4), (1024, 
 """Tokens and sequences of a batch."""
 TEXTS = ("Taft 1910", "Truman 1946", "Carter 1980", "Roosevelt 1907")
 OUT = Path("report/decoding.json")
-PEER = Path("runs/peers/llama_cpp.json")
-"""Times of llama.cpp, written by `make peers`."""
+PEERS = {
+    "llama.cpp": Path("runs/peers/llama_cpp.json"),
+    "ik_llama.cpp": Path("runs/peers/ik_llama.json"),
+}
+"""Times of other programs, written by `make peers`."""
 PICTURE = Path("docs/images/decoding.png")
+NOTE: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
 STARTED = time.perf_counter()
 
 
@@ -360,7 +364,7 @@ def first_call_seconds() -> float:
 
 def peer_ms(name: str = "f16") -> float:
     """Milliseconds that a token of llama.cpp takes longer at 7900 tokens than at 256."""
-    rows = json.loads(PEER.read_text())
+    rows = json.loads(PEERS["llama.cpp"].read_text())
     times = {row["tokens"]: row["ms"] for row in rows if row["cache"] == name}
     return float(times[7900] - times[256])
 
@@ -403,7 +407,7 @@ def report(
             if batch == 4:
                 name = f"{where}: step, transformers as it comes"
                 rows.append(Row(name, best, row["transformers_ms"], 2.6, "ms"))
-    if PEER.exists():
+    if PEERS["llama.cpp"].exists():
         added = fast_ms(single[8000, 1]) - single[256, 1]["dense_ms"]
         what = "SmolLM2: a token at 8000 tokens over one at 256, llama.cpp with an f16 cache"
         rows.append(Row(what, added, peer_ms(), 5.0, "ms"))
@@ -435,8 +439,9 @@ def write_results(kernels: list[dict[str, Any]], models: list[dict[str, Any]]) -
             "one level, ms": row["one_level_ms"],
             "two levels, ms": row["two_levels_ms"],
             "faster by": row["dense_ms"] / min(row["one_level_ms"], row["two_levels_ms"]),
-            "error, one level": row["error"],
-            "error, two levels": row["error_two_levels"],
+            # Random keys have outputs near zero: an error relative to them says nothing.
+            "error, one level": row["error"] if row["shape"] == "SmolLM2" else np.nan,
+            "error, two levels": row["error_two_levels"] if row["shape"] == "SmolLM2" else np.nan,
             "predicted, ms": " / ".join(
                 format_number(row[f"predicted_{name}_ms"], 2)
                 for name in ("dense", "one_level", "two_levels")
@@ -463,63 +468,92 @@ def write_results(kernels: list[dict[str, Any]], models: list[dict[str, Any]]) -
     ])  # fmt: skip
     write_fragment(TABLES, "decoding-kernels", alone, source)
     write_fragment(TABLES, "decoding-model", whole, source)
+    if peer_rows():
+        write_fragment(TABLES, "decoding-peers", peer_table(models), source)
     draw(kernels, models, PICTURE)
 
 
+def peer_rows() -> list[dict[str, Any]]:
+    """Times of other programs, where `make peers` has written them."""
+    rows = []
+    for name, path in PEERS.items():
+        if path.exists():
+            rows += [{"program": name} | row for row in json.loads(path.read_text())]
+    return rows
+
+
+def peer_table(models: list[dict[str, Any]]) -> pd.DataFrame:
+    """Milliseconds that a token takes longer at some lengths than at 256 tokens, and the loss."""
+    one = {row["tokens"]: row for row in models if (row["numbers"], row["batch"]) == ("float32", 1)}
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for key, name in (("transformers_ms", "transformers"), ("dense_ms", "best dense of PyTorch")):
+        times = {tokens: row[key] for tokens, row in one.items()}
+        lines[name, "float32"] = times | {"kl": 0.0, "kl_stderr": np.nan}
+    times = {tokens: fast_ms(row) for tokens, row in one.items()} | {256: one[256]["dense_ms"]}
+    best = min(("one_level", "two_levels"), key=lambda name: one[8000][f"{name}_ms"])
+    loss = {end: one[8000][f"{best}_{end}"] for end in ("kl", "kl_stderr")}
+    lines["attnlimit, few keys", "float32"] = times | loss
+    for row in peer_rows():
+        line = lines.setdefault((row["program"], row["cache"]), {})
+        line[8000 if row["tokens"] == 7900 else row["tokens"]] = row["ms"]
+        line |= {end: row.get(end, np.nan) for end in ("kl", "kl_stderr")}
+    return pd.DataFrame([
+        {"program": program, "cache": cache}
+        | {f"at {n} tokens, ms more": line[n] - line[256] for n in (1024, 4096, 8000)}
+        | {"KL": line["kl"], "KL_stderr": line["kl_stderr"]}
+        for (program, cache), line in lines.items()
+    ])  # fmt: skip
+
+
 def draw(kernels: list[dict[str, Any]], models: list[dict[str, Any]], path: Path) -> None:
-    """Draw milliseconds against context: of one layer's attention, and of whole tokens."""
+    """Draw milliseconds against context, of one layer and of a whole model beside others."""
     from matplotlib import pyplot
 
-    _, (left, right) = pyplot.subplots(1, 2, figsize=(10.4, 4.2), layout="constrained")
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11.0, 4.2), layout="constrained")
     rows = [row for row in kernels if row["shape"] == "SmolLM2" and row["threads"] == 1]
     keys = [row["tokens"] for row in rows]
-    for name, label, style, color in (
-        ("dense", "dense attention", "-", "#003B6F"),
-        ("one_level", "4 bits of every key", "--", "#B35C00"),
-        ("two_levels", "pages of keys, then keys", "-.", "#4D7C0F"),
-    ):
+    lines = {
+        "dense": ("dense attention", "-", "#003B6F"),
+        "one_level": ("4 bits of every key", "--", "#B35C00"),
+        "two_levels": ("pages of keys, then keys", "-.", "#4D7C0F"),
+    }
+    for name, (label, style, color) in lines.items():
         times = [row[f"{name}_ms"] for row in rows]
-        draw_line(left, keys, times, f"{label}\n{times[-1]:.2g} ms", style, color)
-    left.set(xscale="log", yscale="log", xlim=(keys[0] / 1.2, keys[-1] * 40))
-    left.set_xticks(keys, [f"{n // 1024}k" for n in keys])
-    left.set_yticks([0.1, 1, 10], ["0.1", "1", "10"])
+        left.plot(keys, times, style, marker="o", ms=4, color=color, lw=1.8)
+        last = f"{label}\n{times[-1]:.2g} ms"
+        if name != "dense":
+            last += f", error {rows[-1]['error']:.0%}"
+        left.annotate(last, (keys[-1], times[-1]), (8, 0), color=color, **NOTE)
+    left.set(xlim=(keys[0] / 1.2, keys[-1] * 40), ylabel="milliseconds")
     left.set_title("Attention of one layer, one thread", loc="left")
-
-    whole = sorted(
-        (row for row in models if row["batch"] == 1 and row["numbers"] == "float32"),
-        key=lambda row: row["tokens"],
-    )
-    contexts = [row["tokens"] for row in whole]
-    level = min(("one_level", "two_levels"), key=lambda name: whole[-1][f"{name}_ms"])
-    loss = f"{whole[-1][f'{level}_kl']:.2g} ± {whole[-1][f'{level}_kl_stderr']:.1g} nats lost"
-    usual = [row["transformers_ms"] for row in whole]
-    fast = [fast_ms(row) for row in whole]
-    draw_line(right, contexts, usual, f"transformers\n{usual[-1]:.0f} ms", "-", "#003B6F")
-    label = f"attnlimit {fast[-1]:.0f} ms\n{loss}"
-    draw_line(right, contexts, fast, label, "--", "#B35C00", 10)
-    if PEER.exists():
-        peers = [row for row in json.loads(PEER.read_text()) if row["cache"] == "f16"]
-        label = f"llama.cpp, 4-bit weights\n{peers[-1]['ms']:.0f} ms"
-        places = [row["tokens"] for row in peers]
-        draw_line(right, places, [row["ms"] for row in peers], label, ":", "#5B5B5B", -16)
-    right.set(xlim=(0, 13500), ylim=(0, None))
-    right.set_xticks(contexts[1:], [f"{n:,}" for n in contexts[1:]])
-    right.set_title("Whole token of SmolLM2, two threads", loc="left")
+    left.set_xticks(keys, [f"{n // 1024}k" for n in keys])
+    table = peer_table(models)
+    tokens = [1024, 4096, 8000]
+    ends = []
+    for row in table.to_dict("records"):
+        if row["cache"] not in ("float32", "f16"):
+            continue
+        ours = row["program"].startswith("attnlimit")
+        times = [max(row[f"at {n} tokens, ms more"], 0.1) for n in tokens]
+        color = "#B35C00" if ours else "#003B6F" if row["program"].startswith("best") else "#555555"
+        right.plot(tokens, times, "--" if ours else "-", marker="o", ms=4, color=color, lw=1.8)
+        loss = f", KL {format_number(row['KL'], 2)}" if ours else ""
+        ends.append((times[-1], f"{row['program']}: {times[-1]:.2g} ms{loss}", color))
+    height = 0.0
+    for time_of, label, color in sorted(ends):  # labels apart from each other
+        height = max(math.log(time_of), height + 0.3) if height else math.log(time_of)
+        right.annotate(label, (tokens[-1], math.exp(height)), (8, 0), color=color, **NOTE)
+    right.set(xlim=(tokens[0] / 1.2, tokens[-1] * 14), ylim=(0.8, 100))
+    right.set(ylabel="milliseconds more than at 256 tokens")
+    right.set_title("A decoded token of SmolLM2, two threads", loc="left")
+    right.set_xticks(tokens, ["1k", "4k", "8k"])
     for axis in (left, right):
-        axis.set(xlabel="keys in the cache", ylabel="milliseconds per token")
+        axis.set(xscale="log", yscale="log", xlabel="tokens in the cache")
+        axis.yaxis.set_major_formatter("{x:g}")
         axis.minorticks_off()
         axis.grid(True, alpha=0.25)
         axis.spines[["top", "right"]].set_visible(False)
-    pyplot.savefig(path, dpi=150)
-    pyplot.close()
-
-
-def draw_line(
-    axis: Any, x: list[Any], y: list[float], label: str, style: str, color: str, raised: int = 0
-) -> None:
-    """Draw a line with its label at its end, `raised` by some points."""
-    axis.plot(x, y, style, marker="o", ms=4, color=color, lw=1.8)
-    axis.annotate(
-        label, (x[-1], y[-1]), (8, raised), color=color, textcoords="offset points", va="center",
-        fontsize=9,
-    )  # fmt: skip
+    left.set_xticks(keys, [f"{n // 1024}k" for n in keys])
+    right.set_xticks(tokens, ["1k", "4k", "8k"])
+    figure.savefig(path, dpi=170)
+    pyplot.close(figure)

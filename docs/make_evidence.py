@@ -27,7 +27,7 @@ from tables import update_rows, write_fragment  # noqa: E402
 
 TABLES = DOCS / "tables"
 RUNS = PROJECT / "runs" / "evidence"
-SUITES = ("startup", "theory", "montecarlo", "models", "output", "sparse", "scale")
+SUITES = ("startup", "theory", "montecarlo", "models", "output", "decoding", "sparse", "scale")
 WORKERS = 2
 
 
