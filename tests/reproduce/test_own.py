@@ -194,7 +194,7 @@ def test_the_command_names_a_model_and_a_capture_and_not_what_follows_from_them(
     assert Result(bert, model, pd.DataFrame()).command == (
         "attnlimit reproduce bert --set 'model=\"smollm2\"' --set 'layers=[0, 3]' --seed 0"
     )
-    stored = {"paths": ["/a b/folder"], "sha256": "0", "causal": True}
+    stored = {"folder": "/a b/folder", "sha256": "0"}
     captured = model | {"capture": stored, "model": "own tensors", "text": "mine", "tokens": 40}
     assert Result(bert, captured, pd.DataFrame()).command == (
         "attnlimit reproduce bert --set 'layers=[0, 3]' --capture '/a b/folder' --seed 0"

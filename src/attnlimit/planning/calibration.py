@@ -302,6 +302,7 @@ class CaptureCalibration(CalibrationSet):
             "kv_heads": len(layer.k),
             "head_dim": int(layer.k.shape[-1]),
         }
+        self.number = float(layer.k.element_size())
         self.tokens = tuple(len(capture) for capture in captures)
         self.probes, self.seed = kept[0].count, kept[0].seed
 
