@@ -27,11 +27,11 @@ import torch
 from torch import Tensor
 
 import attnlimit
-from attnlimit.decoding.attention import FLOOR, MULTIPLE, page_floor
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.index import KeyIndex, centred_keys, zeros
-from attnlimit.decoding.kernels import NEVER, OUTLIERS, decode_by_keys, decode_by_pages
+from attnlimit.decoding.index import FLOOR, MULTIPLE, KeyIndex, centred_keys, page_floor, zeros
+from attnlimit.decoding.kernels import NEVER, decode_by_keys, decode_by_pages
+from attnlimit.decoding.rows import OUTLIERS
 from attnlimit.models import addresses, fast_decoding, load
 from attnlimit.planning.cost import Shape
 from attnlimit.samplers import Threshold, TwoLevel
@@ -286,7 +286,8 @@ def _model_times(
     """Least times of a step, and of its attention, after a prompt whose caches are filled."""
     from transformers import AttentionInterface, DynamicCache
 
-    from attnlimit.decoding.cache import prepare_cache, rewound
+    from attnlimit.decoding.cache import prepare_cache
+    from attnlimit.decoding.rewind import rewound
 
     network, steps = model.model, ids.shape[1]
     attention_ms: list[float] = []

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import attnlimit as al
-from attnlimit.decoding.cache import rewound
+from attnlimit.decoding.rewind import rewound
 from attnlimit.models.texts import read_corpus
 from tables import write_tables
 

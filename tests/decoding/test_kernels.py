@@ -11,7 +11,8 @@ import attnlimit as al
 import decoding_reference as reference
 from attnlimit.decoding.dot import BLOCK, make_dot_block
 from attnlimit.decoding.index import LARGE_PAGE, KeyIndex, centred_keys, zeros
-from attnlimit.decoding.kernels import NEVER, decode_by_keys, decode_by_pages, pack_values
+from attnlimit.decoding.kernels import NEVER, decode_by_keys, decode_by_pages
+from attnlimit.decoding.rows import pack_values
 
 FLOOR, PAGE_FLOOR = 0.02, 0.05
 

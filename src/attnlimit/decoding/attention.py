@@ -32,19 +32,20 @@ from attnlimit.decoding.cache import (
     DecodingLayer,
     attend_all,
     check_memory,
+    left_padding,
     loss_of_cache,
     loss_of_reading,
     precisions_of,
     prepare_cache,
-    put_back,
-    rewound,
-    snapshot,
     stored_bits,
 )
 from attnlimit.decoding.control import Controller, divergence
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.kernels import NEAR, NEVER, OUTLIERS, decode_by_keys, decode_by_pages
+from attnlimit.decoding.index import FLOOR, MULTIPLE, levels_of, page_floor, threshold_of
+from attnlimit.decoding.kernels import NEAR, NEVER, decode_by_keys, decode_by_pages
+from attnlimit.decoding.rewind import DecodedBlock, rewound
+from attnlimit.decoding.rows import OUTLIERS
 from attnlimit.decoding.stats import DecodingStats
 from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.models.attention import HARMLESS_ARGUMENTS, Call, Mask
@@ -52,10 +53,9 @@ from attnlimit.models.eviction.cache import CacheEvictor, CutLayer
 from attnlimit.models.eviction.rules import EvictionRule
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import unwrap
-from attnlimit.models.sampled import SamplerPlan, Samplers, sampler_table
+from attnlimit.models.sampled import SamplerPlan, Samplers, check_loss_limit, sampler_table
 from attnlimit.planning.cost import Shape
 from attnlimit.planning.precision import Quantize
-from attnlimit.samplers import Sampler, Threshold, TwoLevel
 
 NAME = "attnlimit_decoding"
 KNOWN = ("softcap", "s_aux", "sliding_window")
@@ -214,7 +214,7 @@ class _Session:
             None if dense_below is None else checks.count(dense_below, "dense_below", smallest=0)
         )
         sensitivity = getattr(plan, "sensitivity", None)
-        self.limit = _checked_limit(limit, sensitivity)
+        self.limit = check_loss_limit(limit, sensitivity)
         self.sensitivity = sensitivity
         heads = int(config.num_attention_heads)
         key_heads = int(getattr(config, "num_key_value_heads", None) or heads)
@@ -234,7 +234,7 @@ class _Session:
         self.stats = DecodingStats(sensitivity, self.shape, control.losses, held)
         self.checking = False
         self.dense_logits: Tensor | None = None
-        self.block: _Block | None = None
+        self.block: DecodedBlock | None = None
         self.needs_eager = bool(
             getattr(config, "attn_logit_softcapping", None)
             or any(hasattr(module, "sinks") for module in network.modules())
@@ -348,7 +348,7 @@ class _Session:
             self.read_again(module, self.block, kwargs)
             self.block = None
         if self.block is None and (size := self.control.next_block()):
-            self.block = _Block(size, past)
+            self.block = DecodedBlock(size, past)
         if self.block is not None:
             self.block.take(ids, kwargs)
         if self.control.due():
@@ -367,7 +367,7 @@ class _Session:
             self.checking = False
 
     @torch.no_grad()
-    def read_again(self, module: Any, block: _Block, kwargs: dict[str, Any]) -> None:
+    def read_again(self, module: Any, block: DecodedBlock, kwargs: dict[str, Any]) -> None:
         """Read the tokens of a block densely, all at once, and measure what each of them lost.
 
         The cache has their dense keys and values afterwards.
@@ -546,81 +546,6 @@ class _Session:
         return np.full(heads, NEVER, np.float32)
 
 
-class _Block:
-    """Decoded tokens that will be read again, and the cache as it was before them."""
-
-    def __init__(self, size: int, cache: Any) -> None:
-        self.size, self.cache = size, cache
-        self.given: dict[str, list[Tensor]] = {}  # of each step, by its name
-        self.logs: list[Tensor] = []  # (B, vocabulary) of each
-        self.weights: list[Tensor] = []
-        self.lengths, self.others = snapshot(cache)
-        self.seen = int(cache.get_seq_length())
-
-    @property
-    def full(self) -> bool:
-        """Whether the block has all its tokens."""
-        return len(self.logs) >= self.size
-
-    def take(self, ids: Tensor, kwargs: dict[str, Any]) -> None:
-        """Keep the inputs of a step."""
-        for name in ("position_ids", "cache_position"):
-            if kwargs.get(name) is not None:
-                self.given.setdefault(name, []).append(kwargs[name])
-        self.given.setdefault("input_ids", []).append(ids)
-
-    def rewind(self) -> None:
-        """Put the cache back to where it was before the block."""
-        put_back(self.cache, self.lengths, self.others)
-
-    def inputs(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Inputs of a pass over the whole block."""
-        joined: dict[str, Any] = {name: torch.cat(x, -1) for name, x in self.given.items()}
-        mask = kwargs.get("attention_mask")
-        if mask is not None:
-            joined["attention_mask"] = mask[:, : self.seen + len(self.logs)]
-        return joined | {"logits_to_keep": 0}
-
-
-FLOOR = np.float32(0.02)
-MULTIPLE = np.float32(1.0)
-
-
-def page_floor(tokens: int) -> np.float32:
-    """Least probability of a page."""
-    return np.float32(min(TwoLevel.page_floor, TwoLevel.spare_pages * BLOCK / tokens))
-
-
-def threshold_of(sampler: Sampler | None) -> float:
-    """Return c of a sampler that the kernels know; infinite for None, which reads all keys."""
-    if sampler is None:
-        return float("inf")
-    if sampler.threshold is not None:
-        return sampler.threshold
-    raise BadInput(
-        f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
-        "or sampled_attention for other samplers."
-    )
-
-
-def levels_of(sampler: Sampler) -> int | None:
-    """Return the levels that a sampler's law is of; None for a threshold by exact weights."""
-    if isinstance(sampler, Threshold):
-        return None if sampler.proxy is None else 1
-    return sampler.levels
-
-
-def _checked_limit(limit: float | None, sensitivity: Array | None) -> float | None:
-    if limit is None:
-        return None
-    if sensitivity is None:
-        raise BadInput(
-            "limit is in nats, which only a plan for KL can count: give the plan of "
-            "al.models.plan(model, texts, kl=..., decode=...)."
-        )
-    return checks.positive(limit, "limit")
-
-
 def current_session() -> _Session:
     """Return the state of the block of fast decoding that is active."""
     session = _active.get()
@@ -658,19 +583,8 @@ def _mask(
     if q_length > 1 or not session.step:
         session.padding = None
         if padded and attention_mask is not None:
-            session.padding = _left_padding(attention_mask)
+            session.padding = left_padding(attention_mask)
     if q_length == 1 and session.step and not padded and not session.needs_eager:
         return None
     make = eager_mask if session.needs_eager else sdpa_mask
     return make(batch_size, q_length, kv_length, attention_mask=attention_mask, **kwargs)
-
-
-def _left_padding(mask: Tensor) -> np.ndarray:
-    """Number of padding tokens before each sequence; refuse padding elsewhere."""
-    kept = mask.bool()
-    first = kept.int().argmax(1)
-    if not bool((kept.sum(1) == kept.shape[1] - first).all()):
-        raise BadInput(
-            'Padding must be on the left for generation; set tokenizer.padding_side = "left".'
-        )
-    return first.numpy().astype(np.int64)

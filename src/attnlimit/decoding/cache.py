@@ -6,8 +6,7 @@ cache for every token. Layers with a sliding window are bounded and keep their o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from attnlimit.decoding.dot import BLOCK
 from attnlimit.decoding.index import Counts, Floats, KeyIndex, Pages, centred_keys, grown, zeros
-from attnlimit.decoding.kernels import pack_values
+from attnlimit.decoding.rows import pack_values
 from attnlimit.errors import BadInput
 from attnlimit.models.eviction.cache import CutLayer
 from attnlimit.planning.precision import Quantize
@@ -439,37 +438,15 @@ def prepare_cache(
     return cache
 
 
-def snapshot(cache: DynamicCache) -> tuple[dict[int, int], dict[int, dict[str, Any]]]:
-    """Lengths of the layers of fast decoding, and the state of the others, by their numbers."""
-    lengths, others = {}, {}
-    for number, layer in enumerate(cache.layers):
-        if isinstance(layer, DecodingLayer):
-            lengths[number] = layer.length
-        else:
-            others[number] = dict(vars(layer))
-    return lengths, others
-
-
-def put_back(
-    cache: DynamicCache, lengths: dict[int, int], others: dict[int, dict[str, Any]]
-) -> None:
-    """Put a cache back to where it was when a `snapshot` was taken."""
-    for number, layer in enumerate(cache.layers):
-        if isinstance(layer, DecodingLayer):
-            layer.rewind(lengths[number])
-        else:
-            vars(layer).clear()
-            vars(layer).update(others[number])
-
-
-@contextmanager
-def rewound(cache: DynamicCache) -> Iterator[None]:
-    """Put a cache back, at the end of a `with` block, to where it was at its beginning."""
-    before = snapshot(cache)
-    try:
-        yield
-    finally:
-        put_back(cache, *before)
+def left_padding(mask: Tensor) -> np.ndarray:
+    """Number of padding tokens before each sequence; refuse padding elsewhere."""
+    kept = mask.bool()
+    first = kept.int().argmax(1)
+    if not bool((kept.sum(1) == kept.shape[1] - first).all()):
+        raise BadInput(
+            'Padding must be on the left for generation; set tokenizer.padding_side = "left".'
+        )
+    return first.numpy().astype(np.int64)
 
 
 def loss_of_reading(plan: Any) -> float | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.decoding.attention import current_session, fast_decoding
-from attnlimit.decoding.cache import rewound
+from attnlimit.decoding.rewind import rewound
 from attnlimit.decoding.stats import DecodingStats
 from attnlimit.errors import BadInput
 from attnlimit.models.passes import unwrap

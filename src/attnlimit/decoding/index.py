@@ -17,12 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.kernels import OUTLIERS, pack, pack_few, summarise
+from attnlimit.decoding.rows import OUTLIERS, pack, pack_few, summarise
+from attnlimit.errors import BadInput
+from attnlimit.samplers import Sampler, Threshold, TwoLevel
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
 LARGE_PAGE = 1 << 21
 """Bytes of a large page of memory."""
+FLOOR = np.float32(0.02)
+"""Least probability of a key within its page."""
+MULTIPLE = np.float32(1.0)
 RIDGE = 0.01
 """Share of the mean variance that is added to that of each axis of the page summaries."""
 
@@ -212,3 +217,27 @@ def centred_keys(
         return np.asarray(part - mean[row], np.float32)
 
     return centred
+
+
+def page_floor(tokens: int) -> np.float32:
+    """Least probability of a page."""
+    return np.float32(min(TwoLevel.page_floor, TwoLevel.spare_pages * BLOCK / tokens))
+
+
+def threshold_of(sampler: Sampler | None) -> float:
+    """Return c of a sampler that the kernels know; infinite for None, which reads all keys."""
+    if sampler is None:
+        return float("inf")
+    if sampler.threshold is not None:
+        return sampler.threshold
+    raise BadInput(
+        f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
+        "or sampled_attention for other samplers."
+    )
+
+
+def levels_of(sampler: Sampler) -> int | None:
+    """Return the levels that a sampler's law is of; None for a threshold by exact weights."""
+    if isinstance(sampler, Threshold):
+        return None if sampler.proxy is None else 1
+    return sampler.levels

@@ -385,13 +385,7 @@ def sampled_attention(
     first = checks.count(start or 0, "start", smallest=0)
     after_prompt = start is None and getattr(plan, "decode", None) is not None
     sensitivity = None if plan is None else plan.sensitivity
-    if limit is not None:
-        if sensitivity is None:
-            raise BadInput(
-                "limit is in nats, which only a plan for KL can count: give the plan of "
-                "al.models.plan(model, texts, kl=...) with a sampler that draws keys."
-            )
-        limit = checks.positive(limit, "limit")
+    limit = check_loss_limit(limit, sensitivity)
     length_warning = getattr(plan, "length_warning", lambda tokens: "")
     stats = AttentionStats(sensitivity, evicts=rule is not None)
     remaining: dict[tuple[int, int], Tensor] = {}  # nats that queries may lose, by pass and row
@@ -433,6 +427,18 @@ def sampled_attention(
         yield stats
     passes, left_over = divmod(session.calls, len(table))
     check_calls(network, len(table) if passes and not left_over else session.calls)
+
+
+def check_loss_limit(limit: float | None, sensitivity: Array | None) -> float | None:
+    """Return a checked limit on the nats of a token, which only sensitivities can count."""
+    if limit is None:
+        return None
+    if sensitivity is None:
+        raise BadInput(
+            "limit is in nats, which only a plan for KL can count: give the plan of "
+            "al.models.plan(model, texts, kl=...) with a sampler that draws keys."
+        )
+    return checks.positive(limit, "limit")
 
 
 def attend_sampled(
