@@ -486,7 +486,7 @@ def peer_rows() -> list[dict[str, Any]]:
 def peer_table(models: list[dict[str, Any]]) -> pd.DataFrame:
     """Milliseconds that a token takes longer at some lengths than at 256 tokens, and the loss."""
     one = {row["tokens"]: row for row in models if (row["numbers"], row["batch"]) == ("float32", 1)}
-    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    lines: dict[tuple[str, str], dict[Any, Any]] = {}
     for key, name in (("transformers_ms", "transformers"), ("dense_ms", "best dense of PyTorch")):
         times = {tokens: row[key] for tokens, row in one.items()}
         lines[name, "float32"] = times | {"kl": 0.0, "kl_stderr": np.nan}
