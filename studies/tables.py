@@ -25,7 +25,6 @@ from attnlimit.files import write_atomically
 
 PROJECT = Path(__file__).resolve().parents[1]
 TABLES = Path(os.environ.get("ATTNLIMIT_TABLES", PROJECT / "docs" / "tables"))
-STARTED = perf_counter()
 NEGLIGIBLE = 1e-6
 """Relative standard errors below this are not shown."""
 ERRORS_OF = {"stderr": "measured", "prediction_error": "predicted"}
@@ -37,13 +36,13 @@ def write_tables(
 ) -> None:
     """Print the tables, write them as fragments, and list the run with all others.
 
-    `command` and `seconds` are those of this process unless given.
+    `command` and `seconds` are those of this process unless given; its seconds are processor time.
     """
     source: dict[str, Any] = {
         "command": command or this_command(),
         "version": attnlimit.__version__,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": perf_counter() - STARTED if seconds is None else seconds,
+        "seconds": sum(os.times()[:4]) if seconds is None else seconds,
     }
     for name, frame in tables.items():
         print(f"\n{name}:\n{frame.to_string(index=False)}")
