@@ -14,7 +14,8 @@ from typeset import RAISED
 HERE = Path(__file__).parent
 SOURCE = HERE / "report.md"
 STYLE = HERE / "style.typ"
-FIGURE = HERE.parent / "images" / "model_baselines.png"
+IMAGES = HERE.parent / "images"
+FIGURES = ("model_baselines.png", "decoding.png")
 INCLUDE = re.compile(r"^```\{include\} (\S+)\n(.*?)^```$", re.M | re.S)
 PLAIN = re.compile(r"(\$\$.*?\$\$|\$[^$]*\$|```.*?```|`[^`]*`)", re.S)
 
@@ -26,7 +27,8 @@ def write_report(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "report.typ"
         source.write_text(typst_source(), encoding="utf-8")
-        shutil.copy(FIGURE, folder)
+        for figure in FIGURES:
+            shutil.copy(IMAGES / figure, folder)
         typst.compile(str(source), output=str(path))
 
 
