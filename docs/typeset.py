@@ -17,8 +17,10 @@ from sphinx.transforms import SphinxTransform
 BRACED = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 # The last letter of a word, or one before further indices: c_j c_k without the space.
 LAST = r"(?:(?![A-Za-z\d_])|(?=(?:[^\W\d_]_[^\W\d_])+(?![A-Za-z\d_])))"
+FORMAT = r"(?<=\d)_\d"  # of a cache, such as q8_0
 RAISED = re.compile(
-    rf"(?<=[^\s\\_^])([_^])({BRACED}|-?[\d½]+|-?[^\W\d_]{LAST}|[a-zA-Z\d]{{2}}{LAST}|[∞⊥+])"
+    rf"(?<=[^\s\\_^])(?!{FORMAT})([_^])"
+    rf"({BRACED}|-?[\d½]+|-?[^\W\d_]{LAST}|[a-zA-Z\d]{{2}}{LAST}|[∞⊥+])"
 )
 NAMES = (
     nodes.literal, nodes.literal_block, nodes.FixedTextElement, nodes.math, nodes.math_block,

@@ -65,6 +65,7 @@ def test_links_between_pages_lead_somewhere(page):
         ("c_jc_k, H_kv, |_F^2, 10^12", "c[j]c[k], H[kv], |[F][2], 10[12]"),
         ("c_ju_jr_j|², w_ic_i², W_qΣ, w_⊥", "c[j]u[j]r[j]|², w[i]c[i]², W[q]Σ, w[⊥]"),
         ("score_std, keys_by_length, n_max", "score_std, keys_by_length, n_max"),
+        ("q8_0/q4_0, f_0, 10^12", "q8_0/q4_0, f[0], 10[12]"),
     ],
 )
 def test_indices_are_set_and_names_are_left_alone(text, shown):
