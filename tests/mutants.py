@@ -5,9 +5,10 @@
     python tests/mutants.py --replace theory/delta.py "2 * t" "t"   # one change of your own
 
 Every test is traced once for the functions that it calls. A mutation is made in a copy of the
-project, and tests that call the function changed run, the fastest first; one that fails or takes
-too long notices it. Traces are kept for each version of a file of tests, results for each version
-of a module, so a run goes on where it stopped. `tests/mutants.md` has survivors.
+project, and tests that call the function changed run: those of its module, then all others, the
+fastest first. One that fails or takes too long notices it. Traces are kept for each version of a
+file of tests, results for each version of a module, so a run goes on where it stopped.
+`tests/mutants.md` has survivors.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from functools import _lru_cache_wrapper
+from functools import _lru_cache_wrapper, cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -264,8 +265,8 @@ class Copy:
         for name in ("src", "tests", "studies", "docs", "examples", "benchmarks"):
             shutil.copytree(ROOT / name, place / name, ignore=left_out)
         shutil.copy(ROOT / "pyproject.toml", place)
-        self.tests = {test: row for file in test_files() for test, row in self.calls(file).items()}
 
+    @cache  # noqa: B019
     def calls(self, file: str) -> dict[str, list[Any]]:
         """Functions that the tests of a file call: traced once for each version of it."""
         digest = hashlib.sha256((ROOT / file).read_bytes()).hexdigest()[:12]
@@ -294,19 +295,20 @@ class Copy:
             os._exit(ended)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
-    def notices(self, mutation: Mutation, text: str) -> str:
+    def notices(self, mutation: Mutation, text: str, files: list[str]) -> str:
         """Return what noticed a mutation: a test, the time limit, or nothing ("survived")."""
         name = function_at(text, mutation.line)
         wanted = f"{mutation.module}:" + ("" if name == "<module>" else f"{name}.")
         tests = {
             test: seconds
-            for test, (seconds, called) in self.tests.items()
+            for file in files
+            for test, (seconds, called) in self.calls(file).items()
             if any(f"{entry}.".startswith(wanted) for entry in called)
         }
+        if not tests:
+            return "survived"
         order = sorted(tests, key=lambda test: tests[test])
         files = list(dict.fromkeys(test.partition("::")[0] for test in order))
-        if not files:
-            return "survived"
         file = self.source / mutation.module
         file.write_text(mutation.applied(text), encoding="utf-8")
         reading, writing = os.pipe()
@@ -326,11 +328,20 @@ def _nothing() -> None:
     """Do nothing after a run."""
 
 
-def test_files() -> list[str]:
-    """Files of tests of the packages that are changed."""
+def test_files(module: str) -> tuple[list[str], list[str]]:
+    """Tests of a module, which are named like it or import from it, and all others."""
     folders = [ROOT / "tests" / package for package in PACKAGES]
-    files = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
-    return [*(str(file.relative_to(ROOT)) for file in files), *FURTHER]
+    paths = sorted(file for folder in folders for file in folder.rglob("test_*.py"))
+    files = [*(str(path.relative_to(ROOT)) for path in paths), *FURTHER]
+    name = module.removesuffix(".py").replace("/", ".")
+    named = f"/test_{name.rpartition('.')[2]}.py"
+    own = [f for f in files if f.endswith(named) or f"attnlimit.{name} " in _text(f)]
+    return own, [file for file in files if file not in own]
+
+
+@cache
+def _text(file: str) -> str:
+    return (ROOT / file).read_text(encoding="utf-8")
 
 
 def sample(source: Path, packages: list[str], size: int, seed: int) -> list[Mutation]:
@@ -365,26 +376,32 @@ def main() -> None:
     lines = given.out.read_text(encoding="utf-8").splitlines() if given.out.exists() else []
     rows, forgotten = map(json.loads, lines), "survived" if given.again else None
     known = {row["key"]: row["noticed"] for row in rows if row["noticed"] != forgotten}
-    survivors = []
     with tempfile.TemporaryDirectory(prefix="mutants-") as place:
         called = given.out.parent / "called"
         called.mkdir(exist_ok=True)
         copy = Copy(Path(place), called)
         chosen = [replacement(copy.source, *entry) for entry in given.replace]
         chosen = chosen or sample(copy.source, given.packages, given.sample, given.seed)
-        for number, mutation in enumerate(chosen, start=1):
-            text = (copy.source / mutation.module).read_text(encoding="utf-8")
-            key = mutation.key(text)
-            if key not in known:
-                known[key] = copy.notices(mutation, text)
-                row = {"key": key, "noticed": known[key], **asdict(mutation)}
+        texts = {m.module: (copy.source / m.module).read_text(encoding="utf-8") for m in chosen}
+        for near in (True, False):  # tests of the module itself first, of all mutations
+            for number, mutation in enumerate(chosen, start=1):
+                text = texts[mutation.module]
+                key = mutation.key(text)
+                if key in known:
+                    continue
+                own, others = test_files(mutation.module)
+                noticed = copy.notices(mutation, text, own if near else others)
+                if near and noticed == "survived":
+                    continue
+                known[key] = noticed
+                row = {"key": key, "noticed": noticed, **asdict(mutation)}
                 with given.out.open("a", encoding="utf-8") as kept:
                     kept.write(json.dumps(row) + "\n")
-            print(f"{number:4d} {known[key]}: {mutation}", flush=True)
-            survivors += [mutation] if known[key] == "survived" else []
-    noticed = len(chosen) - len(survivors)
-    print(f"\n{noticed} of {len(chosen)} mutations noticed; survivors:", *survivors, sep="\n")
-    raise SystemExit(noticed < LEAST * len(chosen))
+                print(f"{number:4d} {noticed}: {mutation}", flush=True)
+        survivors = [m for m in chosen if known[m.key(texts[m.module])] == "survived"]
+    dead = len(chosen) - len(survivors)
+    print(f"\n{dead} of {len(chosen)} mutations noticed; survivors:", *survivors, sep="\n")
+    raise SystemExit(dead < LEAST * len(chosen))
 
 
 if __name__ == "__main__":

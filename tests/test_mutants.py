@@ -64,5 +64,14 @@ def test_a_line_is_in_its_innermost_function(line, name):
 
 @pytest.mark.parametrize("package", mutants.PACKAGES)
 def test_every_package_has_formulas_and_tests(package):
-    assert len(mutants.sample(mutants.ROOT / "src" / "attnlimit", [package], 50, 0)) == 50
-    assert any(file.startswith(f"tests/{package}/") for file in mutants.test_files())
+    drawn = mutants.sample(mutants.ROOT / "src" / "attnlimit", [package], 50, 0)
+    assert len(drawn) == 50
+    own, others = mutants.test_files(drawn[0].module)
+    assert any(file.startswith(f"tests/{package}/") for file in own + others)
+
+
+def test_tests_of_a_module_are_named_like_it_or_import_it():
+    own, others = mutants.test_files("theory/covariance.py")
+    assert "tests/theory/test_covariance.py" in own
+    assert "tests/test_audit.py" in others
+    assert not set(own) & set(others)
