@@ -58,7 +58,7 @@ def write_pages(app: Sphinx, config: Any) -> None:
 
 
 def plain_bars(
-    app: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, lines: list[str]
 ) -> None:
     """Let |x| in a docstring be a norm, and links into scikit-learn's own pages plain words."""
     plain = (re.sub(r":ref:`(?:[^<`]*<)?([^>`]*)>?`", r"``\1``", line) for line in lines)
@@ -66,10 +66,10 @@ def plain_bars(
 
 
 def first_overload(
-    app: Sphinx, what: str, name: str, found: Any, options: Any, args: str, result: str
+    app: Sphinx, what: str, name: str, thing: Any, options: Any, args: str, result: str
 ) -> tuple[str, str] | None:
     """Show a function of several signatures by the first, which its docstring explains."""
-    written = get_overloads(found) if what == "function" else []
+    written = get_overloads(thing) if what == "function" else []
     if not written:
         return None
     taken = signature(written[0])

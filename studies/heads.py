@@ -31,14 +31,14 @@ class Heads(EveryHead):
             "mean_replicates": 8000 if paper else 2000,
         }
 
-    def measure(self, found: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
+    def measure(self, capture: Capture, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         parts, place = [], shard["place"]
         for name in STATISTICS:
             n, draws = shard[f"{name}_n"], shard[f"{name}_replicates"]
-            part = predicted_and_measured(found, name, n, draws, seed, **place)
+            part = predicted_and_measured(capture, name, n, draws, seed, **place)
             part = pd.DataFrame({"statistic": name, "n": n}).join(part)
             if name == "mean":
-                delta = predict_capture(found, name, n, method="delta", **place)
+                delta = predict_capture(capture, name, n, method="delta", **place)
                 part = part.assign(delta=delta.root, reliable=delta.diagnostics.reliable)
             parts.append(part)
         return pd.concat(parts, ignore_index=True)

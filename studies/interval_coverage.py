@@ -164,7 +164,7 @@ def experiment(name: str, counts: Counted, seeds: int) -> Rows:
     for module, functions in counts.predicted.items():
         for function in functions:
             remember(module, function)
-    tables = [found(name.split(",")[0], counts, seed) for seed in range(seeds)]
+    tables = [compared_rows(name.split(",")[0], counts, seed) for seed in range(seeds)]
     kinds = [None] if counts.by is None else tables[0][counts.by].unique()
     for kind in kinds:
         parts = [table if kind is None else table[table[counts.by] == kind] for table in tables]
@@ -190,7 +190,7 @@ def result_of(name: str, settings: str, seed: int) -> Result:
     return run(str(own) if own.exists() else name, json.loads(settings), seed=seed)
 
 
-def found(name: str, counts: Counted, seed: int) -> pd.DataFrame:
+def compared_rows(name: str, counts: Counted, seed: int) -> pd.DataFrame:
     """Rows of one run, without those that measure the same again."""
     result = result_of(name, json.dumps(counts.settings), seed)
     rows = getattr(result, counts.rows)

@@ -51,11 +51,11 @@ def texts() -> dict[str, str]:
     """Ten texts that no plan is made on."""
     articles = ("Alabama", "Aristotle", "Apollo 11", "Autism")
     addresses = ("Truman 1946", "Taft 1910")
-    found = {name: read_corpus(f"wikipedia:{name}").joined() for name in articles}
-    found |= {name: read_corpus(f"sotu:{name}").joined() for name in addresses}
+    texts_by_name = {name: read_corpus(f"wikipedia:{name}").joined() for name in articles}
+    texts_by_name |= {name: read_corpus(f"sotu:{name}").joined() for name in addresses}
     code = {"code: argparse": "argparse", "code: fractions": "fractions"}
-    found |= {name: inspect.getsource(__import__(module)) for name, module in code.items()}
-    return found | {"numbers": numbers(1), "Spanish": spanish()}
+    texts_by_name |= {name: inspect.getsource(__import__(module)) for name, module in code.items()}
+    return texts_by_name | {"numbers": numbers(1), "Spanish": spanish()}
 
 
 @torch.no_grad()
@@ -74,10 +74,10 @@ def decode(model: Any, ids: Any, plan: Any, kl: float | None, true: Any) -> dict
     row = {"whole": torch.stack(losses).mean(0).tolist(), "keys": stats.keys}
     if kl is not None:
         row |= {"factor on c": control.factor, "seen": stats.kl, "seen_stderr": stats.kl_stderr}
-        spent = control.block_seconds
+        checking = control.block_seconds
         row |= {
             "tokens read again": len(stats.losses.kl),
-            "share of time": spent / (spent + control.step_seconds),
+            "share of time": checking / (checking + control.step_seconds),
         }
     return row
 

@@ -52,9 +52,9 @@ def look_sampled(shard: Shard, hidden: Haystack, seed: int) -> Iterator[dict[str
         for way, samplers in ways.items():
             name, seen, kept = " ".join(way), [], 0.0
             for draw in range(shard["draws"] if guess[name].variance > 0 else 1):
-                with sampled_attention(model, samplers, seed=seed + draw) as spent:
+                with sampled_attention(model, samplers, seed=seed + draw) as stats:
                     logs = target.read(run(model.model, encoded))
-                kept = spent.mean_keys / spent.mean_visible
+                kept = stats.mean_keys / stats.mean_visible
                 seen.append((target.between(dense, logs), hidden.found(logs)))
             yield _row(*way, kept, seen) | _predicted_with_error(guess[name].value, guess[name])
 

@@ -41,13 +41,13 @@ def tertiles(values: Array) -> np.ndarray:
     return np.searchsorted(np.quantile(values, [1 / 3, 2 / 3]), values)
 
 
-def own_errors(found: Capture, n: list[int]) -> Array:
+def own_errors(capture: Capture, n: list[int]) -> Array:
     """Squared error of every head's output over its squared size, (layers, heads, n), exact."""
-    law = np.full((len(found.layers), found.heads, len(n)), np.nan)
+    law = np.full((len(capture.layers), capture.heads, len(n)), np.nan)
     several = [k for k, entry in enumerate(n) if entry > 1]
-    queries = torch.arange(len(found))
+    queries = torch.arange(len(capture))
     for layer, head in np.ndindex(law.shape[:2]):
-        actual = found[layer, head]
+        actual = capture[layer, head]
         scores = actual.scores(queries)
         size = float((torch.softmax(scores, -1) @ actual.v).square().sum(1).mean())
         errors = population_law(scores, actual.v, [n[k] for k in several]).mse.mean(0)

@@ -30,11 +30,11 @@ class Dense:
         for repeat in range(repeats):
             with (
                 torch.no_grad(),
-                sampled_attention(self.model, samplers, seed=seed + repeat) as spent,
+                sampled_attention(self.model, samplers, seed=seed + repeat) as stats,
             ):
                 other = self.target.read(run(self.model.model, self.encoded))
             values.append(self.target.between(self.read, other))
-            keys += spent.mean_keys / repeats
+            keys += stats.mean_keys / repeats
         spread = float(np.std(values, ddof=1) / repeats**0.5) if repeats > 1 else 0.0
         return {"measured": float(np.mean(values)), "measured_stderr": spread, "keys": keys}
 

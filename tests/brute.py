@@ -111,8 +111,8 @@ def moments(A, V, tokens, n, count, rng):
         return np.stack([first, second, np.sqrt(first), np.sqrt(second)], axis=1)
 
     names = ("mean", "covariance", "mean_norm", "covariance_norm")
-    found = average(errors, tokens, n, count, rng)
-    return dict(zip(names, zip(*found, strict=True), strict=True))
+    averages = average(errors, tokens, n, count, rng)
+    return dict(zip(names, zip(*averages, strict=True), strict=True))
 
 
 def pointwise(A, V, tokens, n, count, rng, x=None):

@@ -24,14 +24,14 @@ BUILT = ("explorer.html", "attnlimit.pdf")
 PAGES = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
-def found(name):
+def public_object(name):
     module, _, last = name.rpartition(".")
     return getattr(import_module(module), last)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_public_name_says_what_it_is_and_what_it_takes(name):
-    thing = found(name)
+    thing = public_object(name)
     text = inspect.getdoc(thing)
     assert text, f"{name} has no docstring"
     if inspect.isfunction(thing):

@@ -24,8 +24,8 @@ MAIN = """
 def examples(name):
     module, _, last = name.rpartition(".")
     thing = getattr(import_module(module), last)
-    found = doctest.DocTestFinder(recurse=inspect.isclass(thing)).find(thing, name, globs={})
-    return [test for test in found if test.examples]
+    tests_of = doctest.DocTestFinder(recurse=inspect.isclass(thing)).find(thing, name, globs={})
+    return [test for test in tests_of if test.examples]
 
 
 RUNS = [test for name in sorted(NAMES) for test in examples(name)]

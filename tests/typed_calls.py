@@ -33,8 +33,8 @@ def long_context() -> None:
     plan = al.models.plan(model, "text", cosine=0.99)
     assert_type(plan, al.Plan)
     assert_type(plan.mean_keys, float)
-    with al.models.sampled_attention(model, {(0, 1): keep}, seed=0) as spent:
-        assert_type(spent.mean_keys, float)
+    with al.models.sampled_attention(model, {(0, 1): keep}, seed=0) as stats:
+        assert_type(stats.mean_keys, float)
 
 
 def rare_signals() -> None:

@@ -65,8 +65,8 @@ def included(name: str, options: str) -> str:
     if "/tables/" in name:
         text = text.replace(" ± ", "\u00a0±\u00a0")
     for option, value in re.findall(r'^:([\w-]+): "(.*)"$', options, re.M):
-        before, found, after = text.partition(value)
-        if not found:
+        before, match, after = text.partition(value)
+        if not match:
             raise ValueError(f"{name} has no line {value!r}.")
         text = after if option == "start-after" else before
     return re.sub(r"^## (?:\d+\. )?", "### ", text.strip(), flags=re.M)
@@ -84,9 +84,9 @@ def with_fences(part: str) -> str:
 def with_indices(text: str) -> str:
     """Lower and raise indices of running text, as the site does."""
 
-    def mark(found: re.Match[str]) -> str:
-        sign = "~" if found[1] == "_" else "^"
-        inner = found[2].removeprefix("{").removesuffix("}") if found[2][0] == "{" else found[2]
+    def mark(match: re.Match[str]) -> str:
+        sign = "~" if match[1] == "_" else "^"
+        inner = match[2].removeprefix("{").removesuffix("}") if match[2][0] == "{" else match[2]
         inner = re.sub(r"[_^{}]", "", inner).replace(" ", r"\ ").replace("-", "−")
         return f"{sign}{inner}{sign}"
 

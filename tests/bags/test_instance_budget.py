@@ -18,16 +18,16 @@ def bags():
 
 
 @pytest.fixture(scope="module")
-def found(bags):
+def budget(bags):
     pytest.importorskip("sklearn")
     pooling = al.bags.AttentionPooling(sharpness=1.0)
     return enough(bags, pooling, [3], samplers=EVERY, draws=800, change=0.05)
 
 
-def test_predictions_are_what_is_drawn(found):
-    assert isinstance(found, InstanceBudget)
-    assert found.held_out
-    table = found.to_frame()
+def test_predictions_are_what_is_drawn(budget):
+    assert isinstance(budget, InstanceBudget)
+    assert budget.held_out
+    table = budget.to_frame()
     off = (table["predicted"] - table["measured"]).abs()
     assert (off <= 4.5 * table["stderr"] + 0.004 * table["measured"].abs() + 1e-9).all(), table
     assert set(table["quantity"]) == {
@@ -38,17 +38,17 @@ def test_predictions_are_what_is_drawn(found):
     }
 
 
-def test_the_n_that_is_enough_is_the_smallest(found, bags):
-    n = found.enough["without replacement"]
+def test_the_n_that_is_enough_is_the_smallest(budget, bags):
+    n = budget.enough["without replacement"]
     assert n is not None
     pooling = al.bags.AttentionPooling(sharpness=1.0)
     wanted = [n - 1, n]
     table = enough(bags, pooling, wanted, samplers=al.WithoutReplacement(), draws=2).to_frame()
     changed = table[table["quantity"] == "decision changed"]["predicted"].to_numpy()
     assert changed[0] > 0.05 >= changed[1]
-    assert str(n) in str(found)
-    assert found.read["without replacement"] == pytest.approx(n)
-    assert found.read["i.i.d."] < found.enough["i.i.d."]
+    assert str(n) in str(budget)
+    assert budget.read["without replacement"] == pytest.approx(n)
+    assert budget.read["i.i.d."] < budget.enough["i.i.d."]
 
 
 def test_reading_everything_changes_nothing(bags):

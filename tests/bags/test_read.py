@@ -21,10 +21,10 @@ def table():
     )
 
 
-def same(found):
-    assert [len(bag) for bag in found.instances] == [2, 3, 1, 4]
-    np.testing.assert_allclose(np.concatenate(found.instances), np.concatenate(BAGS), rtol=1e-6)
-    assert found.signs.tolist() == [1, -1, 1, -1]
+def same(bags):
+    assert [len(bag) for bag in bags.instances] == [2, 3, 1, 4]
+    np.testing.assert_allclose(np.concatenate(bags.instances), np.concatenate(BAGS), rtol=1e-6)
+    assert bags.signs.tolist() == [1, -1, 1, -1]
 
 
 def test_columns_of_a_table_without_header_are_numbered(tmp_path):

@@ -153,9 +153,9 @@ def test_a_plan_survives_its_file(causal, plans, tmp_path):
         assert read.samplers() == plan.samplers()
         assert str(read) == str(plan)
         np.testing.assert_array_equal(read.contributions, plan.contributions)
-    with sampled_attention(causal, read) as spent, torch.no_grad():
+    with sampled_attention(causal, read) as stats, torch.no_grad():
         causal(IDS[None], use_cache=False)
-    assert spent.mean_keys == pytest.approx(plan.mean_keys, rel=0.1)
+    assert stats.mean_keys == pytest.approx(plan.mean_keys, rel=0.1)
 
 
 @pytest.mark.parametrize(

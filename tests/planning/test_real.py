@@ -59,9 +59,9 @@ def test_smollm_generates_alone_what_it_does_in_a_batch(smollm, text):
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     batch = tokenizer(pieces, return_tensors="pt", padding=True)
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None}
-    with sampled_attention(smollm, al.Threshold(200), seed=1) as spent:
+    with sampled_attention(smollm, al.Threshold(200), seed=1) as stats:
         together = network.generate(**batch, **options)[:, -6:]
-    assert spent.mean_keys < spent.mean_visible
+    assert stats.mean_keys < stats.mean_visible
     for row, piece in enumerate(pieces):
         with sampled_attention(smollm, al.Threshold(200), seed=1):
             alone = network.generate(**tokenizer(piece, return_tensors="pt"), **options)

@@ -22,9 +22,9 @@ def plan(causal):
 
 
 def passed(model, samplers, ids=IDS, **options):
-    with torch.no_grad(), sampled_attention(model, samplers, **options) as spent:
+    with torch.no_grad(), sampled_attention(model, samplers, **options) as stats:
         logits = model(ids[None], use_cache=False).logits[0]
-    return spent, logits
+    return stats, logits
 
 
 @pytest.mark.parametrize("sampler", [al.Threshold(40), al.Threshold(40, proxy="4bit")], ids=repr)
@@ -45,16 +45,16 @@ def test_squared_errors_are_seen_from_the_keys_that_were_read(causal, sampler):
     np.testing.assert_allclose(np.mean(seen, 0), np.mean(true, 0), rtol=0.12)
 
 
-def test_the_nats_of_a_plan_are_counted_while_it_is_spent(causal, plan):
+def test_the_nats_of_a_plan_are_counted_while_it_runs(causal, plan):
     seen = np.mean([passed(causal, plan, seed=seed)[0].kl for seed in range(8)])
     assert seen == pytest.approx(plan.predicted, rel=0.1)
     other = np.mean([passed(causal, plan, OTHER, seed=seed)[0].kl for seed in range(8)])
     assert other == pytest.approx(evaluate(causal, OTHER, plan, repeats=20).kl, rel=0.6)
-    spent = passed(causal, plan)[0]
-    frame = spent.to_frame()
-    assert frame.kl.sum() == pytest.approx(spent.kl)
+    stats = passed(causal, plan)[0]
+    frame = stats.to_frame()
+    assert frame.kl.sum() == pytest.approx(stats.kl)
     assert frame["layer"].tolist() == [0, 1, 2]
-    assert "nats a token" in str(spent)
+    assert "nats a token" in str(stats)
 
 
 def test_no_token_passes_its_limit(causal, plan):
@@ -95,10 +95,10 @@ def test_bytes_are_those_of_what_is_read(causal):
 
 
 def test_what_cannot_be_known_is_not_said(causal, plan):
-    spent, _ = passed(causal, al.TopK(5))
-    assert np.isnan(spent.relative_error)
+    stats, _ = passed(causal, al.TopK(5))
+    assert np.isnan(stats.relative_error)
     with pytest.raises(al.BadInput, match="comes with a plan"):
-        _ = spent.kl
+        _ = stats.kl
     for samplers, limit, message in [
         (al.Threshold(20), 0.01, "limit is in nats"),
         (plan, 0.0, "limit must be"),

@@ -52,8 +52,8 @@ class Mine(DrawnExperiment):
     def combine(self, config, rows):
         squares = rows.groupby("n")["square"]
         root = squares.mean() ** 0.5
-        found = pd.DataFrame({"measured": root, "stderr": squares.sem() / (2 * root)})
-        return found.reset_index().assign(predicted=[Deviation(n)() for n in found.index])
+        moments = pd.DataFrame({"measured": root, "stderr": squares.sem() / (2 * root)})
+        return moments.reset_index().assign(predicted=[Deviation(n)() for n in moments.index])
 
     def figure(self, config, curves):
         panel = Panel("error", TOKENS, "error", tuple(pair(curves, "n", "mean")))

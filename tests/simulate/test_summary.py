@@ -19,9 +19,9 @@ def parts(samples, draws):
         yield samples.part(slice(start, start + draws))
 
 
-def scatter(found, truth):
+def scatter(results, truth):
     """Scatter of values about the truth over their stated errors, and the share within two."""
-    values, errors = np.array(found).swapaxes(0, 1)
+    values, errors = np.array(results).swapaxes(0, 1)
     misses = values - truth
     ratio = np.sqrt((misses**2).mean(axis=0) / (errors**2).mean(axis=0))
     return ratio, (np.abs(misses) < 2 * errors).mean(axis=0)

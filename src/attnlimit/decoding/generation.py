@@ -177,8 +177,8 @@ class _Choice:
     def __call__(self, logits: Tensor) -> Tensor:
         if self.temperature == 0:
             return logits.argmax(-1, keepdim=True)
-        chances = torch.softmax(logits.float() / self.temperature, -1)
-        return torch.multinomial(chances, 1, generator=self.generator)
+        probabilities = torch.softmax(logits.float() / self.temperature, -1)
+        return torch.multinomial(probabilities, 1, generator=self.generator)
 
 
 class _Writer:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from attnlimit.decoding.dot import BLOCK
 from attnlimit.decoding.rows import OUTLIERS, pack, pack_few, summarise
 from attnlimit.errors import BadInput
-from attnlimit.samplers import Sampler, Threshold, TwoLevel
+from attnlimit.samplers import Sampler, TwoLevel
 
 Floats = NDArray[np.float32]
 Counts = NDArray[np.int64]
@@ -238,6 +238,4 @@ def threshold_of(sampler: Sampler | None) -> float:
 
 def levels_of(sampler: Sampler) -> int | None:
     """Return the levels that a sampler's law is of; None for a threshold by exact weights."""
-    if isinstance(sampler, Threshold):
-        return None if sampler.proxy is None else 1
-    return sampler.levels
+    return sampler.levels if sampler.needs_keys else None

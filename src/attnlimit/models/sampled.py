@@ -69,7 +69,7 @@ def moved_bytes(
     kept: ArrayLike,
     visible: ArrayLike,
     widths: Widths,
-    looked: ArrayLike = 0.0,
+    candidates: ArrayLike = 0.0,
 ) -> Array:
     """Bytes (G,) that are read for each of G key-value heads of a layer.
 
@@ -82,7 +82,7 @@ def moved_bytes(
         Keys that some head of each group keeps, all queries together.
     visible : number or (G,) array
         Keys that the queries see.
-    looked : number or (G,) array
+    candidates : number or (G,) array
         Candidates among them that some head of each group looks at.
     """
     keys = np.asarray(kept, dtype=float)
@@ -98,7 +98,7 @@ def moved_bytes(
         for sampler in samplers
     ]
     selection, gather, candidate = np.array(each).reshape(len(keys), -1, 3).max(1).T
-    read = selection * np.asarray(visible) + gather * keys + candidate * np.asarray(looked)
+    read = selection * np.asarray(visible) + gather * keys + candidate * np.asarray(candidates)
     return np.asarray(read)
 
 
@@ -131,7 +131,7 @@ class LayerStats:
         visible: Tensor,
         samplers: Sequence[Sampler | None],
         widths: Widths,
-        looked: Tensor | None = None,
+        candidates: Tensor | None = None,
     ) -> None:
         """Count the keys that queries keep and see, (H, R, N) of bool, and their candidates."""
         shared, seen = (
@@ -141,8 +141,8 @@ class LayerStats:
         self.queries += kept.shape[0] * kept.shape[1]
         self.read += int(kept.sum())
         self.visible += int(visible.sum())
-        candidates = 0.0 if looked is None else kept_by_group(looked, self.groups).numpy()
-        self.bytes += float(moved_bytes(samplers, shared, seen, widths, candidates).sum())
+        scored = 0.0 if candidates is None else kept_by_group(candidates, self.groups).numpy()
+        self.bytes += float(moved_bytes(samplers, shared, seen, widths, scored).sum())
         self.visible_bytes += float(seen.sum()) * widths.both
 
 
@@ -477,13 +477,13 @@ def attend_sampled(
         block = call if whole_keys else call.up_to(rows)
         products, values = call_products(block, rows), grouped(block.value[0], heads)
         scores = products.exact()
-        added, looked = torch.zeros_like(scores), None
+        added, candidates = torch.zeros_like(scores), None
         for sampler, members in chosen:
             bound = sampler.bind(products.of(members))
             some = bound.candidates(scores[members], call.places(rows))
             if some is not None:
-                looked = torch.zeros_like(scores) if looked is None else looked
-                looked[members] = some
+                candidates = torch.zeros_like(scores) if candidates is None else candidates
+                candidates[members] = some
             added[members] = bound.draw(scores[members], call.places(rows), generator)
         weights = torch.softmax(scores + added, -1)
         output = weights @ values
@@ -499,7 +499,7 @@ def attend_sampled(
             added[:, past], squares[:, past], nats[past] = 0.0, 0.0, 0.0
             left[rows] -= nats
             step.dense += int(past.sum())
-        step.count(scores + added > -torch.inf, scores > -torch.inf, samplers, widths, looked)
+        step.count(scores + added > -torch.inf, scores > -torch.inf, samplers, widths, candidates)
         step.squares += squares.double().sum(-1).numpy()
         step.nats += float(nats.double().sum())
         whole = output.square().sum(-1).clamp_min(torch.finfo(output.dtype).tiny)

@@ -307,8 +307,8 @@ class SamplingTerms(Accumulator):
             inclusion = visible.to(block.scores.dtype)
             for sampler, members in grouped_by_sampler(enumerate(self.tables[0][call.layer])):
                 bound = sampler.bind(block.products.of(members))
-                chances = bound.inclusion_probabilities(block.scores[members], block.queries)
-                inclusion[members] = chances
+                probabilities = bound.inclusion_probabilities(block.scores[members], block.queries)
+                inclusion[members] = probabilities
             kept = self.factor * kept_by_group(inclusion, call.key.shape[1]).numpy()
             self.shared[call.layer] = self.shared.get(call.layer, 0.0) + kept
 

@@ -109,8 +109,8 @@ def _cards(result: Comparison) -> list[tuple[str, str]]:
     first = (f"{100 * share:.0f} %", f"of the keys are read: {plan.mean_keys:.0f} by a query")
     (read, all_read), (stored, whole), _ = plan.costs().values()
     if plan.joint:
-        said = f"of the bytes are read for a decoded token: {_size(read)} of {_size(all_read)}"
-        first = (f"{100 * read / all_read:.3g} %", said)
+        caption = f"of the bytes are read for a decoded token: {_size(read)} of {_size(all_read)}"
+        first = (f"{100 * read / all_read:.3g} %", caption)
     cards = [
         first,
         (format_pm(plan.predicted, plan.stderr), f"predicted ({label})"),
@@ -123,8 +123,8 @@ def _cards(result: Comparison) -> list[tuple[str, str]]:
         moved = f"{run.mean_bytes / 1e6:.3g} MB"
         used = (moved, f"moved for a token instead of {run.dense_bytes / 1e6:.3g} MB")
         if plan.joint:
-            said = f"of the bytes are stored: {_size(stored)} of {_size(whole)}"
-            used = (f"{100 * stored / whole:.3g} %", said)
+            caption = f"of the bytes are stored: {_size(stored)} of {_size(whole)}"
+            used = (f"{100 * stored / whole:.3g} %", caption)
         cards.append(used)
         if run.top1 is not None:
             agreed = "of the positions keep the same most likely token, measured"

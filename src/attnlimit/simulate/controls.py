@@ -18,7 +18,7 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.simulate.statistics import Prefix
-from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.tokens import Tokens
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Controls:
         A, V, cov = head.A, head.V, tokens.cov()
         maps = [V]
         factors: list[tuple[Array, Array]] = []
-        if isinstance(tokens.form, GaussianForm):
+        if tokens.is_gaussian:
             maps.append(V @ cov @ A)
             middle = A @ cov @ A.T
             factors = [

@@ -17,7 +17,7 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.limit import limit
-from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.tokens import Tokens
 
 SQUARED = ("mean", "covariance")
 NORMS = ("mean_norm", "covariance_norm")
@@ -47,7 +47,7 @@ def limit_reference(head: Head, tokens: Tokens) -> Reference:
     quasi-Monte Carlo sum over scrambled Sobol points, whose scrambles give the error. The mean is
     zero for symmetric tokens.
     """
-    if isinstance(tokens.form, GaussianForm):
+    if tokens.is_gaussian:
         mean, cov = tokens.mean(), tokens.cov()
         linear = head.V @ cov @ head.A
         centre = head.V @ (mean + cov @ head.A @ mean)

@@ -29,7 +29,7 @@ from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_limit, limit
 from attnlimit.theory.moments import WhitenedHead, check_reach
-from attnlimit.tokens import GaussianForm, Tokens
+from attnlimit.tokens import Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 LARGEST_ERROR = 0.3
@@ -59,7 +59,7 @@ class TokenResponses:
     weights: Array  # (Q,): of the queries, of sum one
     limits: Array  # (Q, c): their outputs over infinitely many tokens
     log_ratios: Array  # (Q, M): <Ax, y> - K(Ax) of each token
-    chances: Array  # (M,): of the tokens, of sum one
+    probabilities: Array  # (M,): of the tokens, of sum one
     values: Array  # (M, c)
     own_limits: Array  # (M, c): limits of the tokens as queries
     own_log_ratios: Array  # (M, M): of the tokens as queries (rows) on the tokens
@@ -100,12 +100,12 @@ class TokenResponses:
         count = len(self.values)
         alone = np.stack([self.covariance((k,), n) for k in range(count)]) - base
         beyond = n * alone - psi  # E psi = 0: this has the mean of n h and less noise
-        bias = np.tensordot(self.chances, beyond, 1)
-        centred, first = alone - bias / n, psi - np.tensordot(self.chances, psi, 1)
+        bias = np.tensordot(self.probabilities, beyond, 1)
+        centred, first = alone - bias / n, psi - np.tensordot(self.probabilities, psi, 1)
         single = n * _squares(centred) - _squares(first) / n
         order = np.random.default_rng(0).permutation(count)
         # Pairs are as probable as their tokens together, but for the tokens' own weights.
-        pairs, chances = np.empty(count), np.empty(count)
+        pairs, probabilities = np.empty(count), np.empty(count)
         far = _FARTHER * n
         alone_far = np.stack([self.covariance((k,), far) for k in range(count)]) - base
         for k, (x, y) in enumerate(zip(order, np.roll(order, 1), strict=True)):
@@ -115,11 +115,11 @@ class TokenResponses:
             bent = (met - _FARTHER**2 * met_far) / (1 - 1 / _FARTHER)
             both = ((centred[x] + centred[y]) * bent).sum() + (met**2).sum() / 2
             pairs[k] = n * (n - 1) * float(both)
-            chances[k] = count * self.chances[x] * self.chances[y]
-        value = self.chances @ single + chances @ pairs + float((bias**2).sum())
+            probabilities[k] = count * self.probabilities[x] * self.probabilities[y]
+        value = self.probabilities @ single + probabilities @ pairs + float((bias**2).sum())
         spread = np.sqrt(
-            self.chances**2 @ (single - self.chances @ single) ** 2
-            + chances**2 @ (pairs - chances @ pairs) ** 2
+            self.probabilities**2 @ (single - self.probabilities @ single) ** 2
+            + probabilities**2 @ (pairs - probabilities @ pairs) ** 2
         )
         return float(value), float(spread)
 
@@ -136,7 +136,7 @@ def covariance_first_order(
     """
     check_limit(head, tokens)
     own_error = 0.0
-    if isinstance(tokens.form, GaussianForm):
+    if tokens.is_gaussian:
         white = WhitenedHead.of(head, tokens)
         energy = gaussian_covariance_energy(white)
         if not np.isfinite(energy):
@@ -161,10 +161,10 @@ def population_responses(
     """C and samples for finitely many tokens of scores (N, N) and values (N, d_v)."""
     size = len(values)
 
-    def responses(chosen: NDArray[np.int64], chances: Array) -> TokenResponses:
+    def responses(chosen: NDArray[np.int64], probabilities: Array) -> TokenResponses:
         own = ratios[np.ix_(chosen, chosen)]
         return TokenResponses(
-            weights, limits, ratios[:, chosen], chances, values[chosen], limits[chosen], own
+            weights, limits, ratios[:, chosen], probabilities, values[chosen], limits[chosen], own
         )
 
     largest = scores.max(axis=1, keepdims=True)
@@ -183,8 +183,8 @@ def population_responses(
     for seed in (0, 1):
         places = (np.arange(_TOKENS) + np.random.default_rng(seed).random()) / _TOKENS
         chosen = np.searchsorted(np.cumsum(weights), places * weights.sum())
-        chances = np.full(_TOKENS, 1 / _TOKENS)
-        samples.append(responses(np.minimum(chosen, size - 1), chances))
+        probabilities = np.full(_TOKENS, 1 / _TOKENS)
+        samples.append(responses(np.minimum(chosen, size - 1), probabilities))
     return energy, samples
 
 
@@ -259,7 +259,7 @@ def _gaussian_responses(white: WhitenedHead, seed: int) -> TokenResponses:
     P, R = _inverse(identity + Q), _inverse(identity + B @ B.T)
     wide = _inverse(2 * P - identity)
     centre = 2 * wide @ P @ offset
-    g, chances = _mixture(dim, _TOKENS, 11 + seed, centre, wide)
+    g, probabilities = _mixture(dim, _TOKENS, 11 + seed, centre, wide)
     seen = R @ B @ wide @ B.T @ R + R
     z, weights = _mixture(dim, _QUERIES, seed, R @ B @ (centre - offset), seen)
     tilts, own = white.tilts(z), white.tilts(g)
@@ -267,7 +267,7 @@ def _gaussian_responses(white: WhitenedHead, seed: int) -> TokenResponses:
         weights,
         tilts @ white.values.T,
         tilts @ g.T - (tilts**2).sum(axis=1)[:, None] / 2,
-        chances,
+        probabilities,
         g @ white.values.T,
         own @ white.values.T,
         own @ g.T - (own**2).sum(axis=1)[:, None] / 2,
@@ -290,7 +290,7 @@ def _quasi_responses(
     head: Head, tokens: Tokens, seed: int, count: int = _TOKENS, rule: int = 11
 ) -> TokenResponses:
     """Quasi-random queries and tokens."""
-    (queries, weights), (points, chances) = (
+    (queries, weights), (points, probabilities) = (
         tokens.rule(_QUERIES, seed),
         tokens.rule(count, rule + seed),
     )
@@ -301,7 +301,7 @@ def _quasi_responses(
         weights,
         output(queries),
         tilts @ points.T - tokens.cgf(tilts)[:, None],
-        chances,
+        probabilities,
         points @ head.V.T,
         output(points),
         own @ points.T - tokens.cgf(own)[:, None],
@@ -311,11 +311,11 @@ def _quasi_responses(
 def _quasi_energy(head: Head, tokens: Tokens) -> tuple[float, float]:
     """C and its error: products of two rules of queries are free of the rules' own noise."""
     rules = [_quasi_responses(head, tokens, seed, _ENERGY_TOKENS, 6 - seed) for seed in range(3)]
-    chances, psi = rules[0].chances, [rule.influences() for rule in rules]
+    probabilities, psi = rules[0].probabilities, [rule.influences() for rule in rules]
     products = np.array([(psi[k] * psi[k - 1]).sum(axis=(1, 2)) for k in range(3)])
-    energy = float((products @ chances).mean())
-    spread = np.sqrt(chances**2 @ (products.mean(axis=0) - energy) ** 2)
-    return max(energy, 0.0), float(np.hypot(spread, (products @ chances).std()))
+    energy = float((products @ probabilities).mean())
+    spread = np.sqrt(probabilities**2 @ (products.mean(axis=0) - energy) ** 2)
+    return max(energy, 0.0), float(np.hypot(spread, (products @ probabilities).std()))
 
 
 def _first_order(
@@ -327,8 +327,8 @@ def _first_order(
     missed = 0.0  # what the sampled tokens do not have of C
     for sample, psi in zip(samples, influences, strict=True):
         squares = _squares(psi)
-        reached = float(sample.chances @ squares)
-        spread = float(np.sqrt(sample.chances**2 @ (squares - reached) ** 2))
+        reached = float(sample.probabilities @ squares)
+        spread = float(np.sqrt(sample.probabilities**2 @ (squares - reached) ** 2))
         missed = max(missed, abs(reached - energy) - 3 * spread)
 
     def error(count: int) -> float:
@@ -341,7 +341,7 @@ def _first_order(
     scaled = np.array([error(int(count)) * float(count) ** 2 for count in nodes])
     below = np.searchsorted(nodes, n, side="right") - 1
     errors = np.maximum(scaled[below], scaled[np.searchsorted(nodes, n)]) / counts**2
-    size = max(float(sample.chances @ (sample.values**2).sum(axis=1)) for sample in samples)
+    size = max(float(sample.probabilities @ (sample.values**2).sum(axis=1)) for sample in samples)
     if not (errors <= LARGEST_ERROR * energy / counts + (_ROUNDING * size) ** 2).all():
         smallest = None  # of C = 0 nothing but the next orders is left, at any n
         if energy > 0:

@@ -119,10 +119,10 @@ def test_memory_is_freed_and_heads_keep_their_own_keys(model):
     for layer in cache.layers:
         for entry in layer.rows[0].kept:
             assert set(range(4)) | set(range(76, 80)) <= set(entry.positions.tolist())
-    with sampled_attention(model, Evict(0.25, 8, recent=4)) as spent:
+    with sampled_attention(model, Evict(0.25, 8, recent=4)) as stats:
         model.generate(torch.arange(3, 83)[None], max_new_tokens=2, do_sample=False)
-    assert spent.cache_bytes < 0.35 * spent.dense_bytes
-    assert "MB" in str(spent)
+    assert stats.cache_bytes < 0.35 * stats.dense_bytes
+    assert "MB" in str(stats)
 
 
 def test_cutting_again_multiplies_chances(model):

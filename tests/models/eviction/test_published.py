@@ -165,8 +165,8 @@ def test_caches_are_cut_by_published_rules(rule):
     with torch.no_grad(), sampled_attention(model, rule) as stats:
         model.generate(**inputs, max_new_tokens=3, do_sample=False)
     assert stats.dense_bytes > 0
-    found = evaluate(model, inputs["input_ids"][0].tolist(), rule, prompt=30)
-    assert 0 < found.kl < 5
+    run = evaluate(model, inputs["input_ids"][0].tolist(), rule, prompt=30)
+    assert 0 < run.kl < 5
     almost = replace(rule, keep=1.0)
     assert evaluate(model, inputs["input_ids"][0].tolist(), almost, prompt=30).kl < 1e-6
     assert rule_from_dict(rule_to_dict(rule)) == rule

@@ -19,7 +19,7 @@ from attnlimit.theory.two_query.gaussian import GaussianKeys
 from attnlimit.theory.two_query.isotropic import isotropic_mean_error
 from attnlimit.theory.two_query.population import population_mean_error
 from attnlimit.theory.two_query.sphere import sphere_mean_error
-from attnlimit.tokens import GaussianForm, Sphere, SphericalForm, Tokens
+from attnlimit.tokens import Sphere, SphericalForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 PICKS = 512
@@ -34,7 +34,7 @@ def mean_error(
 ) -> MeanError:
     """Error of the mean output by the two-query law; `picks` is how many pairs at most."""
     form, atoms = tokens.form, tokens.atoms()
-    if isinstance(form, GaussianForm):
+    if tokens.is_gaussian:
         keys = GaussianKeys.of(WhitenedHead.of(head, tokens))
         widest = float(np.linalg.norm(keys.tilts(normal_rule(keys.dim, 1024, 0)), axis=1).max())
         if widest > MOST_PAIR_SIGMA:

@@ -1,6 +1,6 @@
 """Generation on few keys against the dense text, with a cache.
 
-python studies/spend_generation.py [--prompt 96 --tokens 16 --free 8]
+python studies/sampled_generation.py [--prompt 96 --tokens 16 --free 8]
 """
 
 import argparse
@@ -41,7 +41,7 @@ def main() -> None:
 def follow(model, plan, prompt, tokens, few):
     """Dense text, then the thinned model forced along it, then the thinned model by itself."""
     dense = generate(model, prompt, tokens)
-    with torch.no_grad(), sampled_attention(model, plan) as spent:
+    with torch.no_grad(), sampled_attention(model, plan) as stats:
         start = model(prompt, use_cache=True, logits_to_keep=1)
         rest = model(dense[:, prompt.shape[1] : -1], past_key_values=start.past_key_values)
         own = torch.cat([start.logits, rest.logits], dim=1)
@@ -53,11 +53,11 @@ def follow(model, plan, prompt, tokens, few):
     dense = dense[:, : prompt.shape[1] + few]
     same = (free[0] == dense).ravel()[prompt.shape[1] :]
     return {
-        "keys": spent.mean_keys,
-        "visible": spent.mean_visible,
+        "keys": stats.mean_keys,
+        "visible": stats.mean_visible,
         "same_top": float((own.argmax(-1) == true.argmax(-1)).float().mean()),
         "kl": float((first.exp() * (first - second)).sum(-1).mean()),
-        "running": spent.kl,
+        "running": stats.kl,
         "dense_text_for": int(same.int().cumprod(0).sum()),
         "same_again": torch.equal(*free),
         "dense_with_all_keys": torch.equal(whole, dense),

@@ -2,7 +2,7 @@
 
 SmolLM2, planned on tokens of one article for some nats, with one size and with one for each head.
 On every text the plan is run, and one pass says what it believes to lose.
-python studies/plan_spent.py
+python studies/plan_elsewhere.py
 """
 
 import pandas as pd
@@ -26,10 +26,10 @@ if __name__ == "__main__":
         made |= {"keys": plan.mean_keys, "visible": plan.mean_visible, "target": NATS}
         plans.append(made | {"predicted": plan.predicted, "stderr": plan.stderr})
         for title, ids in texts.items():
-            with torch.no_grad(), sampled_attention(model, plan) as spent:
+            with torch.no_grad(), sampled_attention(model, plan) as stats:
                 model.model(torch.tensor([ids]), use_cache=False)
             trial = evaluate(model, ids, plan, repeats=DRAWS)
-            row = {"per": per, "text": title, "running": spent.kl, "off": spent.relative_error}
+            row = {"per": per, "text": title, "running": stats.kl, "off": stats.relative_error}
             row |= {"measured": trial.kl, "stderr": trial.stderr["kl"]}
             row |= {"perplexity": trial.perplexity, "dense": trial.dense_perplexity}
             actual.append(row)
