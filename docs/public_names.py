@@ -46,7 +46,11 @@ def write_pages(app: Sphinx, config: Any) -> None:
     """Write a page for each package, with a table of its names and a page for each name."""
     folder = Path(app.srcdir) / "reference" / "api"
     folder.mkdir(parents=True, exist_ok=True)
-    for package, names in public_names().items():
+    public = public_names()
+    for page in (folder / "names").glob("*.rst"):  # of names that are no longer public
+        if not any(page.stem in names for names in public.values()):
+            page.unlink()
+    for package, names in public.items():
         listed = "\n".join(f"   {name}" for name in sorted(names, key=str.lower))
         text = (
             f"# {PACKAGES[package]}\n\n```{{eval-rst}}\n.. autosummary::\n   :toctree: names\n"
