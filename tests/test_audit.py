@@ -1,7 +1,8 @@
 """Every public law and every measurement against brute force, on random settings.
 
 `make test` runs a few settings of each; `make audit` sets ATTNLIMIT_AUDIT to the number of settings
-and draws fresh seeds, which it prints. Rows are judged one by one.
+and draws a fresh seed, which it prints (ATTNLIMIT_AUDIT_SEED draws it again). Rows are judged one
+by one.
 """
 
 import itertools
@@ -16,7 +17,7 @@ import attnlimit as al
 import brute
 
 SETTINGS = int(os.environ.get("ATTNLIMIT_AUDIT", "0"))
-SEED = secrets.randbits(32) if SETTINGS else 20
+SEED = int(os.environ.get("ATTNLIMIT_AUDIT_SEED", secrets.randbits(32) if SETTINGS else 20))
 REFUSALS = (al.BadInput, al.NotConverged)
 LARGEST_ERROR = 0.3
 KINDS = ("gaussian", "sphere", "points", "cube", "signs", "mixture")
@@ -70,8 +71,11 @@ class Setting:
         self.V, self.dim = values, d
         self.head = al.Head(self.A, values)
         self.n = int(np.exp(rng.uniform(np.log(2), np.log(500))))
-        self.draws = int(np.clip(1e7 / self.n**2, 200, 20_000))
         self.x = self.tokens.sample((1,), rng)[0]
+
+    @property
+    def draws(self):
+        return int(np.clip(1e7 / self.n**2, 200, 20_000))
 
 
 def curve_row(curve):
@@ -83,7 +87,7 @@ def predicted(statistic, **options):
     def row(rng):
         s = Setting(rng, **options)
         if statistic == "covariance":
-            s.n = max(s.n, 40)
+            s.n = int(np.exp(rng.uniform(np.log(80), np.log(500))))  # most is refused below
         law = curve_row(al.predict(s.head, s.law, statistic, [s.n]))
         if statistic == "pointwise":
             return law, brute.pointwise(s.A, s.V, s.tokens, s.n, 4 * s.draws, rng)
@@ -183,7 +187,7 @@ LAWS = {
     "predict mean, sphere": (predicted("mean", kinds=("sphere",), dim=4), 2),
     "predict mean, points": (predicted("mean", kinds=("points",)), 4),
     "predict mean, others": (predicted("mean", kinds=("cube", "signs", "mixture")), 3),
-    "predict covariance": (predicted("covariance", strength=(0.02, 0.6), dim=6), 4),
+    "predict covariance": (predicted("covariance", strength=(0.02, 0.6)), 4),
     "predict pointwise": (predicted("pointwise"), 8),
     "pointwise_error": (at_a_query, 10),
     "pointwise_error, delta": (delta_at_a_query, 10),
