@@ -53,13 +53,16 @@ TEXTS = {
 }
 TWO, ONE = "two levels (ours)", "one level (ours)"
 READING: dict[str, list[str]] = {
-    TWO: [f"two-level:{c}" for c in (4.0, 12.0, 36.0, 108.0)],
+    TWO: [f"two-level:{c}" for c in (4.0, 12.0, 36.0, 108.0, 324.0)],
     ONE: [f"threshold:{c}:index" for c in (8.0, 24.0, 72.0, 216.0)],
-    # First the defaults of the papers, then three others; "/2" leaves the first layers dense.
-    "Quest": ["quest:256,16/2", "quest:128,32", "quest:64,64", "quest:256,32"],
+    # First the defaults of the papers, then others; "/2" leaves the first layers dense, and {n8} is
+    # an eighth of the context.
+    "Quest": [
+        "quest:{n8},16/2", "quest:{n16},32", "quest:{n32},64", "quest:{n64},64", "quest:{n128},64",
+    ],
     "Twilight": [
-        "twilight:0.85,0.25,16/2", "twilight:0.5,0.1,32", "twilight:0.85,0.1,32",
-        "twilight:0.95,0.25,16",
+        "twilight:0.85,0.25,16/2", "twilight:0.85,0.1,32", "twilight:0.5,0.1,32",
+        "twilight:0.5,0.03,64",
     ],
     "vAttention": [
         "vattention:0.05,0.05,0.05,0.05,128,128", "vattention:0.2,0.2,0.01,0.02,16,32",
@@ -70,24 +73,31 @@ READING: dict[str, list[str]] = {
         "magicpig:8,75,4,64",
     ],
     "SANTA": ["santa:64,False", "santa:16,False", "santa:256,False", "santa:64,True"],
-    "StreamingLLM": ["sinks-recent:4,1020", "sinks-recent:4,64", "sinks-recent:4,256"],
+    "StreamingLLM": [
+        "sinks-recent:4,{n8}", "sinks-recent:4,{n16}", "sinks-recent:4,{n32}",
+        "sinks-recent:4,{n64}",
+    ],
 }  # fmt: skip
 DRAWN = ("two-level", "threshold", "vattention", "magicpig", "santa")
 PREDICTED = (TWO, ONE, "SANTA")
 SIZED = "weighted by output (ours)"
-EIGHT = "weighted, 8 bits (ours)"
+EIGHT = "weighted by output, 8 bits (ours)"
+EIGHT_NAME = ("8 bits", "8 bits (ours)")
 RULES: dict[str, list[Callable[[float], EvictionRule]]] = {
     SIZED: [Evict],
     EIGHT: [Evict],
     "SnapKV": [partial(SnapKV, window=window) for window in (64, 32, 16)],
     "Ada-KV": [
-        AdaKV, partial(AdaKV, window=32, safeguard=0.5), partial(AdaKV, window=16),
+        partial(AdaKV, window=32), partial(AdaKV, window=32, safeguard=0.5),
+        partial(AdaKV, window=16),
     ],
     "PyramidKV": [
-        PyramidKV, partial(PyramidKV, window=32, beta=2.0), partial(PyramidKV, window=16),
+        partial(PyramidKV, window=8), partial(PyramidKV, window=32, beta=2.0),
+        partial(PyramidKV, window=16),
     ],
     "MomentKV": [partial(MomentKV, window=window) for window in (64, 32, 16)],
     "Expected Attention": [partial(ExpectedAttention, ahead=ahead) for ahead in (512, 128)],
+    "Expected Attention, 8 bits": [ExpectedAttention],
     "TOVA": [Tova],
     "H2O": [H2O],
     "Nexus": [
@@ -97,7 +107,10 @@ RULES: dict[str, list[Callable[[float], EvictionRule]]] = {
 }  # fmt: skip
 OURS = (TWO, ONE, SIZED, EIGHT)
 QUANTIZED, EIGHT_BITS = Quantize(8, 8), 8.5 / 16
-"""Precision of the joint rule, and its bytes over those of 16 bits."""
+"""Precision of rules with 8 bits, and its bytes over those of 16 bits."""
+CORRECTION = 2
+"""Numbers of 16 bits that the correction of a weighted key takes."""
+PARTS = (8, 16, 32, 64, 128)
 SHARES = (0.5, 0.25, 0.1, 0.05)
 
 
@@ -310,9 +323,10 @@ class Prompted:
         new.layers = [copy.copy(layer) for layer in self.cache.layers]
         return new
 
-    def cut(self, rule: EvictionRule, seed: int) -> Any:
-        """The cache of the prompt, cut by a rule."""
-        cache, evictor = self.copied(), CacheEvictor(self.network, rule)
+    def cut(self, rule: EvictionRule, seed: int, scores: dict[str, Any]) -> Any:
+        """The cache of the prompt, cut by a rule; `scores` keeps importances for other sizes."""
+        cache, evictor = self.copied(), SharedEvictor(self.network, rule)
+        evictor.scores = scores
         evictor._passed = self.records[records(rule)]._passed
         evictor.after_pass(cache, seed)
         return cache
@@ -331,15 +345,26 @@ class Prompted:
         return found | {"read": stats.mean_bytes / stats.visible_bytes}
 
 
+class SharedEvictor(CacheEvictor):
+    """Scores keys once for all sizes of a rule."""
+
+    scores: dict[str, Any]
+
+    def importances(self, layers: Any, row: int) -> Any:
+        if "found" not in self.scores:
+            self.scores["found"] = super().importances(layers, row)
+        return self.scores["found"]
+
+
 def records(rule: EvictionRule) -> tuple[Any, ...]:
     """Which queries a rule uses."""
     return (*rule.recorded_queries(), rule.sinks)
 
 
-def table_of(network: Any, spec: str) -> Any:
+def table_of(network: Any, spec: str, tokens: int) -> Any:
     """Samplers of a setting; "/2" leaves the first two layers dense, "/0+16" layers 0 and 16."""
     text, _, dense = spec.partition("/")
-    sampler = parse_sampler(text)
+    sampler = parse_sampler(text.format(**{f"n{part}": max(1, tokens // part) for part in PARTS}))
     if not dense:
         return sampler
     left = set(map(int, dense.split("+"))) if "+" in dense else set(range(int(dense)))
@@ -359,7 +384,9 @@ def read(shard: Shard, seed: int) -> Iterator[dict[str, Any]]:
         for spec in READING[rule]:
             drawn = spec.startswith(DRAWN)
             runs = [
-                prompted.distances(prompted.copied(), table_of(prompted.network, spec), seed + k)
+                prompted.distances(
+                    prompted.copied(), table_of(prompted.network, spec, shard["tokens"]), seed + k
+                )
                 for k in range(shard["draws"] if drawn else 1)
             ]
             mean = pd.DataFrame(runs).mean()
@@ -370,36 +397,49 @@ def stored(shard: Shard, seed: int) -> Iterator[dict[str, Any]]:
     """Rules that cut the cache after the prompt."""
     model = load_once(shard["model"])
     sizes = output_weights(model, passage(shard["model"], *shard["weights_from"]))
+    width = head_width(model.model)
     rules: dict[tuple[str, str], EvictionRule] = {}
     for name in shard["rules"]:
         every = RULES[name] if shard["tokens"] <= shard["settings_up_to"] else RULES[name][:1]
         for number, make in enumerate(every):
             for keep in shard["keep"]:
-                share = min(1.0, keep / EIGHT_BITS) if name == EIGHT else keep
-                rule = make(share)
+                each = EIGHT_BITS if name.endswith(EIGHT_NAME) else 1.0
+                each += CORRECTION / (2 * width) if make is Evict else 0.0
+                rule = make(min(1.0, keep / each))
                 if isinstance(rule, Evict):
-                    rule = Evict(share, sizes=sizes, again=None)
+                    rule = Evict(rule.keep, sizes=sizes, again=None)
                 rules[name, f"{number}, {keep:g}"] = rule
     prompted = Prompted(shard, list(rules.values()))
     rounding: Any = QUANTIZED.bound_to(prompted.network, 2)
+    scores: dict[Any, dict[str, Any]] = {}
     for (name, setting), rule in rules.items():
-        runs, eight = [], name == EIGHT
+        runs, eight = [], name.endswith(EIGHT_NAME)
+        shared = scores.setdefault((name, setting.split(",")[0]), {})
         for k in range(shard["draws"] if rule.weighted else 1):
-            cache = prompted.cut(rule, seed + k)
+            cache = prompted.cut(rule, seed + k, shared)
             before = rounding.rounding(seed + k) if eight else None
-            held = held_share(cache, rule) * (EIGHT_BITS if eight else 1)
+            held = held_share(cache, rule, EIGHT_BITS if eight else 1.0)
             runs.append(prompted.distances(cache, {}, seed + k, before) | {"held": held})
         mean = pd.DataFrame(runs).mean()
         yield row(name, setting, "stored", mean, mean["held"])
 
 
-def held_share(cache: Any, rule: EvictionRule) -> float:
-    """Share of the full cache's numbers that are kept; moments are counted as their paper does."""
+def head_width(network: Any) -> int:
+    """Numbers in a key."""
+    config = network.config
+    return int(
+        getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    )
+
+
+def held_share(cache: Any, rule: EvictionRule, bits: float) -> float:
+    """Share of the bytes of the full cache in 16 bits; moments are counted as their paper does."""
     kept = full = 0.0
     for layer in cache.layers:
         for keys in layer.rows[0].kept:
             width, places = keys.key.shape[-1], keys.positions
-            kept += float((places >= 0).sum())
+            extra = CORRECTION / (2 * width) if rule.weighted else 0.0
+            kept += float((places >= 0).sum()) * (bits + extra)
             if isinstance(rule, MomentKV):
                 kept += (1 + 2 * width + width**2) / (2 * width)
             full += layer.get_seq_length()
@@ -413,7 +453,7 @@ def predicted(shard: Shard, seed: int) -> list[dict[str, Any]]:
     prompt = shard["tokens"] - shard["after"]
     how = {"probes": shard["probes"], "seed": seed, "check": False}
     changes = {
-        (rule, spec): SampledKeys(table_of(model.model, spec), prompt)
+        (rule, spec): SampledKeys(table_of(model.model, spec, prompt), prompt)
         for rule in shard["reading"]
         for spec in READING[rule]
         if rule in PREDICTED
@@ -423,7 +463,8 @@ def predicted(shard: Shard, seed: int) -> list[dict[str, Any]]:
         rows.append({"rule": rule, "setting": spec, "what": "read", "predicted": error.kl})
     if SIZED in shard["rules"]:
         sizes = output_weights(model, passage(shard["model"], *shard["weights_from"]))
-        rules = {f"0, {keep:g}": Evict(keep, sizes=sizes) for keep in shard["keep"]}
+        each = 1.0 + CORRECTION / (2 * head_width(model.model))
+        rules = {f"0, {keep:g}": Evict(keep / each, sizes=sizes) for keep in shard["keep"]}
         for setting, error in output_errors(model, ids, rules, prompt=prompt, **how).items():
             rows.append(
                 {"rule": SIZED, "setting": setting, "what": "stored", "predicted": error.kl}

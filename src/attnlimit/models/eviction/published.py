@@ -6,7 +6,7 @@ that rule is not here; `Evict(sizes=...)` and exported plans carry budgets by he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -25,9 +25,19 @@ def received(context: EvictionContext, starts: Tensor) -> Tensor:
     total = torch.zeros_like(context.offset)
     for low in range(0, len(context.queries), BLOCK):
         rows = torch.arange(low, min(low + BLOCK, len(context.queries)))
-        weights = context.attention(context.queries.pick(rows), causal=True)
+        if not starts[:, rows].any():
+            continue
+        queries = context.queries.pick(rows)
+        seen = (context.positions <= queries.positions.max()).any(0).nonzero().max() + 1
+        part = replace(
+            context,
+            key=context.key[:, :seen],
+            offset=context.offset[:, :seen],
+            positions=context.positions[:, :seen],
+        )
+        weights = part.attention(queries, causal=True)
         share = starts[:, rows].reshape(len(weights), 1, -1)  # heads of a group side by side
-        total += (share @ weights)[:, 0]
+        total[:, :seen] += (share @ weights)[:, 0]
     return total
 
 
@@ -48,9 +58,14 @@ class H2O(EvictionRule):
 
     def importance(self, context: EvictionContext) -> Tensor:
         queries = context.queries.query
-        total = received(context, queries.new_ones(queries.shape[:2]))
-        recent = context.positions >= context.length - self.size(context.length) // 2
-        return total.masked_fill(recent, torch.inf)
+        return received(context, queries.new_ones(queries.shape[:2]))
+
+    def inclusion_probabilities(
+        self, importance: Tensor, occupied: Tensor, positions: Tensor, length: int
+    ) -> Tensor:
+        recent = positions >= length - self.size(length) // 2
+        importance = importance.masked_fill(recent, torch.inf)
+        return super().inclusion_probabilities(importance, occupied, positions, length)
 
 
 @register_rule("adakv")
