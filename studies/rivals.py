@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -53,10 +53,10 @@ TEXTS = {
 }
 TWO, ONE = "two levels (ours)", "one level (ours)"
 READING: dict[str, list[str]] = {
-    TWO: [f"two-level:{c}" for c in (4.0, 12.0, 36.0, 108.0, 324.0)],
-    ONE: [f"threshold:{c}:index" for c in (8.0, 24.0, 72.0, 216.0)],
-    # First the defaults of the papers, then others; "/2" leaves the first layers dense, and {n8} is
-    # an eighth of the context.
+    # First the defaults of the papers, then others, of which long texts have the last two alone;
+    # "/2" leaves the first layers dense, and {n8} is an eighth of the context.
+    TWO: [f"two-level:{c}" for c in (36.0, 4.0, 324.0, 12.0, 108.0)],
+    ONE: [f"threshold:{c}:index" for c in (72.0, 8.0, 24.0, 216.0)],
     "Quest": [
         "quest:{n8},16/2", "quest:{n16},32", "quest:{n32},64", "quest:{n64},64", "quest:{n128},64",
     ],
@@ -69,13 +69,13 @@ READING: dict[str, list[str]] = {
         "vattention:0.3,0.3,0.01,0.0,16,64", "vattention:0.5,0.3,0.01,0.0,4,32",
     ],
     "MagicPIG": [
-        "magicpig:10,150,4,64/0+16", "magicpig:10,75,4,32", "magicpig:9,50,4,32",
-        "magicpig:8,75,4,64",
+        "magicpig:10,150,4,64/0+16", "magicpig:8,75,4,64", "magicpig:10,75,4,32",
+        "magicpig:9,50,4,32",
     ],
     "SANTA": ["santa:64,False", "santa:16,False", "santa:256,False", "santa:64,True"],
     "StreamingLLM": [
-        "sinks-recent:4,{n8}", "sinks-recent:4,{n16}", "sinks-recent:4,{n32}",
-        "sinks-recent:4,{n64}",
+        "sinks-recent:4,{n8}", "sinks-recent:4,{n64}", "sinks-recent:4,{n16}",
+        "sinks-recent:4,{n32}",
     ],
 }  # fmt: skip
 DRAWN = ("two-level", "threshold", "vattention", "magicpig", "santa")
@@ -139,21 +139,25 @@ class Rivals(Experiment):
         }
 
     def shards(self, config: Config) -> list[Shard]:
-        parts = ("read", "stored", "predicted")
+        short = ("read", "stored", "predicted")
         return [
             {**config, "text": text, "tokens": tokens, "part": part}
             for tokens in config["tokens"]
-            for part in parts
-            if part != "predicted" or tokens <= config["predicted_up_to"]
+            for part in (short if tokens <= config["predicted_up_to"] else ("read and stored",))
             for text in config["texts"]
         ]
 
     def compute(self, shard: Shard, seed: np.random.SeedSequence) -> pd.DataFrame:
         """Run all rules of one kind on one text, or predict those that draw."""
-        rows = {"read": read, "stored": stored, "predicted": predicted}[shard["part"]]
         number = int(seed.generate_state(1)[0]) % 2**31
         kind = next((k for k, v in TEXTS.items() if v == shard["text"]), shard["text"])
-        frame = pd.DataFrame(rows(shard, number))
+        if shard["part"] == "predicted":
+            rows = predicted(shard, number)
+        else:
+            prompted = Prompted(shard, rules_of(shard) if "stored" in shard["part"] else {})
+            rows = [*read(prompted, number)] if "read" in shard["part"] else []
+            rows += stored(prompted, number)
+        frame = pd.DataFrame(rows)
         return frame.assign(text=kind, tokens=shard["tokens"], part=shard["part"])
 
     def combine(self, config: Config, rows: pd.DataFrame) -> pd.DataFrame:
@@ -299,12 +303,13 @@ def tokens_of(model: str, text: str, count: int) -> list[int]:
 class Prompted:
     """A prompt read once, and what comes after it with every rule."""
 
-    def __init__(self, shard: Shard, rules: Iterable[EvictionRule] = ()) -> None:
+    def __init__(self, shard: Shard, rules: Mapping[tuple[str, str], EvictionRule]) -> None:
         self.network = load_once(shard["model"]).model
+        self.shard, self.rules = shard, rules
         ids = torch.tensor([tokens_of(shard["model"], shard["text"], shard["tokens"])])
         self.prompt, self.rest = ids.split([ids.shape[1] - shard["after"], shard["after"]], 1)
         # Rules that use the same queries share their records.
-        self.records = {records(rule): CacheEvictor(self.network, rule) for rule in rules}
+        self.records = {records(rule): CacheEvictor(self.network, rule) for rule in rules.values()}
 
         def attention(call: Call) -> Tensor:
             for evictor in self.records.values():
@@ -377,31 +382,35 @@ def table_of(network: Any, spec: str, tokens: int) -> Any:
     }
 
 
-def read(shard: Shard, seed: int) -> Iterator[dict[str, Any]]:
+def settings(every: list[Any], shard: Shard, rest: int) -> list[Any]:
+    """Settings of a rule: of long texts the default and the last `rest` others."""
+    if shard["tokens"] <= shard["settings_up_to"]:
+        return every
+    return every[:1] + every[1:][len(every) - 1 - rest :]
+
+
+def read(prompted: Prompted, seed: int) -> Iterator[dict[str, Any]]:
     """Rules that choose keys to read."""
-    prompted = Prompted(shard)
+    shard, network = prompted.shard, prompted.network
     for rule in shard["reading"]:
-        for spec in READING[rule]:
-            drawn = spec.startswith(DRAWN)
+        for spec in settings(READING[rule], shard, 2):
+            table = table_of(network, spec, shard["tokens"])
             runs = [
-                prompted.distances(
-                    prompted.copied(), table_of(prompted.network, spec, shard["tokens"]), seed + k
-                )
-                for k in range(shard["draws"] if drawn else 1)
+                prompted.distances(prompted.copied(), table, seed + k)
+                for k in range(shard["draws"] if spec.startswith(DRAWN) else 1)
             ]
             mean = pd.DataFrame(runs).mean()
             yield row(rule, spec, "read", mean, mean["read"])
 
 
-def stored(shard: Shard, seed: int) -> Iterator[dict[str, Any]]:
-    """Rules that cut the cache after the prompt."""
+def rules_of(shard: Shard) -> dict[tuple[str, str], EvictionRule]:
+    """Rules that cut the cache after the prompt, by name and setting."""
     model = load_once(shard["model"])
     sizes = output_weights(model, passage(shard["model"], *shard["weights_from"]))
     width = head_width(model.model)
     rules: dict[tuple[str, str], EvictionRule] = {}
     for name in shard["rules"]:
-        every = RULES[name] if shard["tokens"] <= shard["settings_up_to"] else RULES[name][:1]
-        for number, make in enumerate(every):
+        for number, make in enumerate(settings(RULES[name], shard, 0)):
             for keep in shard["keep"]:
                 each = EIGHT_BITS if name.endswith(EIGHT_NAME) else 1.0
                 each += CORRECTION / (2 * width) if make is Evict else 0.0
@@ -409,13 +418,17 @@ def stored(shard: Shard, seed: int) -> Iterator[dict[str, Any]]:
                 if isinstance(rule, Evict):
                     rule = Evict(rule.keep, sizes=sizes, again=None)
                 rules[name, f"{number}, {keep:g}"] = rule
-    prompted = Prompted(shard, list(rules.values()))
+    return rules
+
+
+def stored(prompted: Prompted, seed: int) -> Iterator[dict[str, Any]]:
+    """Rules that cut the cache."""
     rounding: Any = QUANTIZED.bound_to(prompted.network, 2)
     scores: dict[Any, dict[str, Any]] = {}
-    for (name, setting), rule in rules.items():
+    for (name, setting), rule in prompted.rules.items():
         runs, eight = [], name.endswith(EIGHT_NAME)
         shared = scores.setdefault((name, setting.split(",")[0]), {})
-        for k in range(shard["draws"] if rule.weighted else 1):
+        for k in range(prompted.shard["draws"] if rule.weighted else 1):
             cache = prompted.cut(rule, seed + k, shared)
             before = rounding.rounding(seed + k) if eight else None
             held = held_share(cache, rule, EIGHT_BITS if eight else 1.0)
