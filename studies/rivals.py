@@ -154,7 +154,10 @@ class Rivals(Experiment):
         if shard["part"] == "predicted":
             rows = predicted(shard, number)
         else:
-            prompted = Prompted(shard, rules_of(shard) if "stored" in shard["part"] else {})
+            ids = torch.tensor([tokens_of(shard["model"], shard["text"], shard["tokens"])])
+            parts = ids.split([ids.shape[1] - shard["after"], shard["after"]], 1)
+            rules = rules_of(shard) if "stored" in shard["part"] else {}
+            prompted = Prompted(shard, *parts, rules)
             rows = [*read(prompted, number)] if "read" in shard["part"] else []
             rows += stored(prompted, number)
         frame = pd.DataFrame(rows)
@@ -303,11 +306,15 @@ def tokens_of(model: str, text: str, count: int) -> list[int]:
 class Prompted:
     """A prompt read once, and what comes after it with every rule."""
 
-    def __init__(self, shard: Shard, rules: Mapping[tuple[str, str], EvictionRule]) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        prompt: Tensor,
+        rest: Tensor,
+        rules: Mapping[tuple[str, str], EvictionRule],
+    ) -> None:
         self.network = load_once(shard["model"]).model
         self.shard, self.rules = shard, rules
-        ids = torch.tensor([tokens_of(shard["model"], shard["text"], shard["tokens"])])
-        self.prompt, self.rest = ids.split([ids.shape[1] - shard["after"], shard["after"]], 1)
         # Rules that use the same queries share their records.
         self.records = {records(rule): CacheEvictor(self.network, rule) for rule in rules.values()}
 
@@ -317,8 +324,13 @@ class Prompted:
             return attend_dense(call)
 
         with torch.no_grad(), attention_as(self.network, attention):
-            output = self.network(self.prompt, use_cache=True, logits_to_keep=1)
+            output = self.network(prompt, use_cache=True, logits_to_keep=1)
         self.cache = output.past_key_values
+        self.follow(rest)
+
+    def follow(self, rest: Tensor, first: int = 0) -> None:
+        """Read on densely; distances are those after token `first` of the rest and later ones."""
+        self.rest, self.first = rest, first
         with attention_as(self.network, attend_dense):
             self.dense = self.read_on(self.copied())
 
@@ -346,7 +358,7 @@ class Prompted:
         """KL, perplexity and agreement with samplers on a cache, and the bytes read."""
         with sampled_attention(self.network, samplers, seed=seed, before=before) as stats:
             logs = self.read_on(cache)
-        found = token_distances(self.dense, logs, self.rest[0])
+        found = token_distances(*(part[self.first :] for part in (self.dense, logs, self.rest[0])))
         return found | {"read": stats.mean_bytes / stats.visible_bytes}
 
 

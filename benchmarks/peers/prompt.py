@@ -1,4 +1,4 @@
-"""Write what other programs are given: a link to SmolLM2's file, and the tokens of a long text.
+"""Write what other programs are given: SmolLM2's file and tokenizer, and tokens of a long text.
 
 python benchmarks/peers/prompt.py FOLDER
 """
@@ -14,7 +14,7 @@ TITLE, TOKENS = "Taft 1910", 8100
 
 
 def main() -> None:
-    """Write model.gguf and tokens.json."""
+    """Write model.gguf, tokens.json and the folder tokenizer."""
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "model.gguf"
@@ -22,8 +22,10 @@ def main() -> None:
     path = BUNDLED["smollm2"].path
     assert path is not None, "SmolLM2 is not installed"
     link.symlink_to(path)
-    ids = load("smollm2").ids(addresses()[TITLE].text, TOKENS)
+    loaded = load("smollm2")
+    ids = loaded.ids(addresses()[TITLE].text, TOKENS)
     (folder / "tokens.json").write_text(json.dumps(ids))
+    loaded.tokenizer.save_pretrained(folder / "tokenizer")
 
 
 if __name__ == "__main__":

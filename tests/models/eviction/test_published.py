@@ -87,17 +87,57 @@ def test_h2o_sums_attention_over_all_queries():
         assert set(chosen[head].nonzero().ravel().tolist()) == {*heavy.tolist(), *recent}
 
 
-def test_adakv_keeps_the_best_scores_of_a_layer():
-    """Ada-KV, alg. 1: the top B H scores of all heads together, at least a share of B by head."""
+def test_adakv_sizes_heads_by_the_best_scores_of_a_layer():
+    """Ada-KV, alg. 1 and 2: B_i = a B + (1 - a) N_i, N_i of the layer's B H best scores."""
     importance = torch.rand(3, 2, TOKENS, generator=torch.Generator().manual_seed(1))
     importance[0, 0] += 5.0
-    given, rule = context(), AdaKV(0.5, 4, safeguard=0.25)
-    chosen = kept(rule, given, importance)
+    given = context()
+    chosen = kept(AdaKV(0.5, 4, safeguard=0.25), given, importance)
     assert chosen[0].sum(-1).tolist() == [21, 3]
-    for layer in (1, 2):
+    pool = kept(AdaKV(0.5, 4, safeguard=0.0), given, importance)
+    for layer in range(3):
         best = importance[layer].flatten().topk(24).indices
-        assert set(best.tolist()) == set(chosen[layer].flatten().nonzero().ravel().tolist())
+        assert set(best.tolist()) == set(pool[layer].flatten().nonzero().ravel().tolist())
     assert (kept(AdaKV(0.5, 4, safeguard=1.0), given, importance).sum(-1) == 12).all()
+
+
+def test_rules_keep_the_keys_that_public_code_keeps():
+    """Numbers from the classes of KVCache-Factory (pyramidkv_utils.py), run on these tensors."""
+    rng = np.random.default_rng(7)
+    query, key = (
+        torch.tensor(rng.standard_normal((count, 48, 4)).astype(np.float32)) for count in (4, 2)
+    )
+    given = replace(
+        context(tokens=48), queries=Queries(query, torch.arange(48)), key=key, value=key
+    )
+    uneven = replace(given, key=key * torch.tensor([3.0, 0.3])[:, None, None])
+    last, six = [44, 45, 46, 47], [42, 43, 44, 45, 46, 47]
+    expected = {
+        SnapKV(0.251, 4): [
+            [2, 3, 4, *range(13, 18), *last],
+            [14, 15, 17, 18, 24, 27, 28, 31, *last],
+        ],
+        H2O(0.251): [[0, 1, 2, 4, 6, 7, *six], [0, 1, 2, 3, 5, 13, *six]],
+        AdaKV(0.292, 4): [
+            [*range(2, 7), *range(10, 18), 19, 35, *last],
+            [15, 17, 18, 28, 31, *last],
+        ],
+    }
+    for rule, keys in expected.items():
+        state = uneven if isinstance(rule, AdaKV) else given
+        late = replace(state, queries=rule.select_queries(state.queries, 48))
+        chosen = kept(rule, state, rule.importance(late)[None])[0]
+        assert [row.nonzero().ravel().tolist() for row in chosen] == keys, rule
+    pyramid = PyramidKV(14.01 / 48, 4, beta=5.0)
+    late = replace(given, queries=pyramid.select_queries(given.queries, 48))
+    chosen = kept(pyramid, given, pyramid.importance(late).expand(3, -1, -1))
+    assert chosen.sum(-1).tolist() == [[22, 22], [14, 14], [6, 6]]
+    middle = [[2, 3, 4, 5, 6, *range(13, 18), *last], [*range(14, 19), 24, 27, 28, 31, 33, *last]]
+    assert [row.nonzero().ravel().tolist() for row in chosen[1]] == middle
+    assert [row.nonzero().ravel().tolist() for row in chosen[2]] == [
+        [3, 13, *last],
+        [27, 28, *last],
+    ]
 
 
 def test_pyramidkv_gives_layers_a_line():

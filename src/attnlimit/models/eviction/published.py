@@ -71,9 +71,10 @@ class H2O(EvictionRule):
 @register_rule("adakv")
 @dataclass(frozen=True)
 class AdaKV(SnapKV):
-    """SnapKV's scores in one pool for the heads of a layer (Feng et al., arXiv:2407.11550).
+    """SnapKV with sizes of heads by their share of a layer's best scores (arXiv:2407.11550).
 
-    The best B H scores of H heads are kept, and of every head its best `safeguard` B.
+    With B keys a head on average, a head has N of the layer's best scores and keeps its best
+    (1 - a) N + a B keys, a the `safeguard` (Feng et al., 2024).
     """
 
     safeguard: float = 0.2
@@ -87,11 +88,10 @@ class AdaKV(SnapKV):
         self, importance: Tensor, occupied: Tensor, positions: Tensor, length: int
     ) -> Tensor:
         size, heads = self.size(length), importance.shape[1]
-        safe = _rank(importance, occupied) < int(self.safeguard * size)
-        pool = _rank(
-            importance.masked_fill(safe, torch.inf).flatten(1), occupied.flatten(1)
-        ).view_as(importance)
-        return ((pool < heads * size) & occupied).double()
+        pool = _rank(importance.flatten(1), occupied.flatten(1)).view_as(importance)
+        counts = ((pool < heads * size) & occupied).sum(-1, keepdim=True)
+        sizes = ((1 - self.safeguard) * counts + self.safeguard * size).round()
+        return ((_rank(importance, occupied) < sizes) & occupied).double()
 
 
 @register_rule("pyramidkv")
