@@ -54,7 +54,7 @@ class Ruler(Experiment):
     """Score, agreement with the dense model's answer, and KL on its tokens, by task and rule."""
 
     name = "ruler"
-    title = "RULER's tasks on few bytes: score, agreement with the dense answer, and its KL"
+    title = "Tasks of RULER on few bytes: score, agreement with the dense answer, and its KL"
     minutes = 15.0
 
     def config(self, paper: bool) -> Config:
@@ -88,7 +88,7 @@ class Ruler(Experiment):
     def table(self, config: Config, curves: pd.DataFrame) -> pd.DataFrame:
         rows = []
         for (rule, _), part in groups(curves, "rule", "share"):
-            row = {"rule": rule, "bytes": f"{part['bytes'].mean():.1%}"}
+            row = {"rule": rule, "% of bytes": round(100 * float(part["bytes"].mean()), 1)}
             for task, some in groups(part, "task"):
                 cell = f"{some['score'].mean():.0%}"
                 if rule != "dense":

