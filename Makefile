@@ -90,7 +90,7 @@ RULER := .venv-ruler
 peers: peers-times peers-tasks kvpress
 	OMP_NUM_THREADS=1 $(BIN)/python docs/make_evidence.py rivals ruler
 
-peers-times: runs/peers/llama_cpp.json runs/peers/ik_llama.json
+peers-times: runs/peers/llama_cpp.json runs/peers/ik_llama.json runs/peers/llama_loss.json
 	OMP_NUM_THREADS=1 PYTHONPATH=studies $(BIN)/python studies/cache_types.py runs/peers
 
 peers-tasks: runs/peers/ruler.json

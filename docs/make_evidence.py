@@ -29,7 +29,7 @@ TABLES = DOCS / "tables"
 RUNS = PROJECT / "runs" / "evidence"
 SUITES = ("startup", "theory", "montecarlo", "models", "output", "decoding", "sparse", "scale")
 WORKERS = 2
-PICTURES = ("rivals", "ruler")
+PICTURES = ("rivals",)
 """Experiments whose figure a page shows."""
 PEERS = ("ruler", "cache_types")
 """Studies of what `make peers` installs and runs, left out without names."""

@@ -1,22 +1,24 @@
-"""Cache types of llama.cpp: KL by its fork's own logits, predicted here, and times of a token.
+"""Cache types of llama.cpp: KL by its own probabilities, predicted here, and times of a token.
 
 Reads what benchmarks/peers wrote to a folder (`make peers`); KL is of the next token, against a
-cache of 16 bits, over the first 1,024 tokens of an address.
+cache of 16 bits, after the last 64 of the first 1,024 tokens of an address.
 """
 
 import argparse
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from attnlimit.models import load
 from attnlimit.planning.error import output_errors
 from attnlimit.planning.precision import Quantize
+from attnlimit.planning.target import NextToken
 from tables import format_number, write_tables
 
 PROGRAMS = {"llama_cpp": "llama.cpp", "ik_llama": "ik_llama.cpp"}
-COMPARED, PROBES = 1024, 4
+READ, COMPARED, PROBES = 1024, 64, 4
 
 
 def main() -> None:
@@ -27,28 +29,31 @@ def main() -> None:
         label: pd.DataFrame(json.loads((folder / f"{name}.json").read_text()))
         for name, label in PROGRAMS.items()
     }
-    ids = json.loads((folder / "tokens.json").read_text())[:COMPARED]
-    tables = {"cache-types": losses(times["ik_llama.cpp"], ids), "peer-times": by_length(times)}
+    ids = json.loads((folder / "tokens.json").read_text())[:READ]
+    tables = {
+        "cache-types": losses(pd.read_json(folder / "llama_loss.json"), ids),
+        "peer-times": by_length(times),
+    }
     write_tables(tables, command="make peers")
 
 
-def losses(rows: pd.DataFrame, ids: list[int]) -> pd.DataFrame:
-    """KL of each type, measured in ik_llama.cpp and predicted here."""
-    measured = rows.drop_duplicates("cache").set_index("cache")
-    types = [name for name in measured.index if name != "f16"]
+def losses(measured: pd.DataFrame, ids: list[int]) -> pd.DataFrame:
+    """KL of each type, measured in llama.cpp and predicted here."""
+    types = [name for name in measured["cache"] if name.startswith("q")]
     changes = {name: Quantize(name, name) for name in types}
-    predicted = output_errors(load("smollm2"), ids, changes, probes=PROBES)
+    target = NextToken(first=READ - COMPARED)
+    predicted = output_errors(load("smollm2"), ids, changes, output=target, probes=PROBES)
     table = []
-    for name in types:
-        error, seen = predicted[name], measured.loc[name]
+    for name, kl, stderr in measured[measured["cache"] != "f16"].itertuples(index=False):
+        error = predicted.get(name)
         table.append(
             {
                 "cache": name,
-                "measured in ik_llama.cpp": seen["kl"],
-                "measured in ik_llama.cpp_stderr": seen["kl_stderr"],
-                "predicted here": error.kl,
-                "predicted here_stderr": error.stderr,
-                "measured here": error.measured,
+                "measured in llama.cpp": kl,
+                "measured in llama.cpp_stderr": stderr,
+                "predicted here": error.kl if error else 0.0,
+                "predicted here_stderr": error.stderr if error else np.nan,
+                "measured here": error.measured if error else 0.0,
             }
         )
     return pd.DataFrame(table)

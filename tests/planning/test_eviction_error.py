@@ -126,3 +126,22 @@ def test_what_cannot_be_predicted_is_refused(model, ids):
         output_error(model, ids, Evict(0.5), prompt=72)
     with pytest.raises(BadInput, match="changes by name"):
         output_errors(model, ids, {})
+
+
+@pytest.mark.parametrize(("weight", "chance"), [(0.9, 0.1), (0.5, 0.25), (0.01, 0.5)])
+def test_a_cut_of_a_heavy_key_costs_more_than_first_order(weight, chance):
+    """docs/theory/eviction.md, eq. 3: one key is drawn, all others stay."""
+    values = np.array([3.0, 1.0, -2.0])
+    weights = np.array([weight, *((1 - weight) * np.array([0.3, 0.7]))])
+    exact = weights @ values
+    errors = []
+    for factor in (1 / chance, 0.0):
+        changed = weights * [factor, 1, 1]
+        errors.append((changed @ values / changed.sum() - exact) ** 2)
+    mean = chance * errors[0] + (1 - chance) * errors[1]
+    more = 1 / chance - 1
+    first = more * (weight * (values[0] - exact)) ** 2
+    ratio = chance * more**2 / (1 + more * weight) ** 2 + (1 - chance) / (1 - weight) ** 2
+    ratio /= (1 - chance) / chance
+    np.testing.assert_allclose(mean / first, ratio)
+    assert weight < 0.9 or abs(ratio - 10) < 0.1

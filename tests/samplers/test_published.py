@@ -87,6 +87,25 @@ def test_quest_takes_the_pages_of_the_largest_bound():
             }
 
 
+def test_quest_takes_the_pages_that_public_code_takes():
+    """Best three of eight pages by sparse-attention-hub's quest_page_scores on these tensors.
+
+    The page of the query itself, the last one, comes on top here.
+    """
+    rng = np.random.default_rng(7)
+    query, key = (torch.tensor(rng.standard_normal((2, count, 8))) for count in (3, 62))
+    given = Products(query, key, lambda scores: scores)
+    places = torch.full((3,), 61)
+    chosen = Quest(32, 8).bind(given).inclusion_probabilities(given.exact(), places)
+    pages = [
+        [sorted({k // 8 for k in row.nonzero().ravel().tolist()}) for row in h] for h in chosen
+    ]
+    assert pages == [
+        [[0, 3, 5, 7], [2, 3, 5, 7], [1, 3, 6, 7]],
+        [[2, 4, 6, 7], [0, 2, 3, 7], [2, 4, 6, 7]],
+    ]
+
+
 def test_twilight_takes_the_fewest_keys_of_a_share():
     """Twilight, eq. 4: the smallest set I with the sum of W over I at least p."""
     given = products()

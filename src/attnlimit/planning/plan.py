@@ -323,6 +323,8 @@ class Plan(Result, Pictured, BaseModel):
             lines.append(f"  {numbers}             {setting}")
         if self.rounding is not None:
             lines.append(f"  rounding: {blame_layers(self.rounding)}")
+        if self.evict is not None:
+            lines.append("  eviction: for text like this; a fact asked for later is lost sooner")
         costs = self.costs()
         (read, all_), (stored, whole) = costs["bytes_read"], costs["bytes_stored"]
         lines.append(
