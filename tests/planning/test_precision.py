@@ -1,11 +1,13 @@
 """Rounded caches: formats, predicted beside measured, and what is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.planning.precision import FORMATS, Format
+from attnlimit.planning.precision import FORMATS, Format, rounding_squares
 
 IDS = torch.randint(0, 99, (200,), generator=torch.Generator().manual_seed(2)).tolist()
 
@@ -75,6 +77,19 @@ def test_predicted_is_measured(causal, change):
     frame = predicted.to_frame()
     parts = frame[["contribution_keys", "contribution_values"]].sum(axis=1)
     np.testing.assert_allclose(parts, frame["contribution"], rtol=1e-6)
+
+
+def test_a_mean_error_of_values_is_shared_by_all_keys():
+    # Codes are middles of steps, so that small positive numbers are all rounded up to half a step.
+    generator = torch.Generator().manual_seed(0)
+    values = 0.1 + 0.02 * torch.rand(1, 1, 60, 32, generator=generator)
+    values[..., 0] = 8.0
+    keys = torch.randn(1, 1, 60, 32, generator=generator)
+    call = SimpleNamespace(key=keys, value=values)
+    derivative = torch.full((1, 1, 60, 32), 0.5)
+    squares = rounding_squares(al.Quantize(None, "row4"), call, 0 * derivative, derivative)
+    error = al.Quantize(None, "row4").rounded(keys, values)[1] - values
+    assert squares[1].item() == pytest.approx((error / 2).sum().item() ** 2, rel=0.01)
 
 
 def test_errors_of_reading_and_rounding_add(causal):

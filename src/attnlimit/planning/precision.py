@@ -5,9 +5,10 @@ To first order in the errors e_j of keys and f_j of values, a probe g of the out
     sum_j <e_j, a_j> + <f_j, b_j>,   a_j = scale sum_q M_qj q_q,   b_j = sum_q P_qj g_q,
     M_qj = P_qj <g_q, v_j - Gamma_q>,
 
-with sums over all query heads that share the key. Errors of different keys behave as independent
-ones, so that the expected square is sum_j <e_j, a_j>^2 + <f_j, b_j>^2, with the errors that
-rounding this text makes, or their variances for stochastic rounding (docs/theory/precision.md).
+with sums over all query heads that share the key. Beside the mean error of a head's keys, errors of
+different keys behave as independent ones, so that the expected square is that of the mean error and
+sum_j <e_j, a_j>^2 + <f_j, b_j>^2 of the rest, with the errors that rounding this text makes, or
+their variances for stochastic rounding (docs/theory/precision.md).
 """
 
 from __future__ import annotations
@@ -396,8 +397,10 @@ def rounding_squares(precision: Quantize, call: Call, of_keys: Tensor, of_values
         if precision.rounding == "stochastic":
             square = (step.square() / 6 * derivative.square()).sum((-1, -2))
         else:
-            moved = ((near - x) * derivative).sum(-1)  # (K, H_kv, N)
-            square = torch.stack([
+            mean = (near - x).mean(-2, keepdim=True)  # that of all keys of a head
+            common = (mean * derivative).sum((-1, -2))
+            moved = ((near - x - mean) * derivative).sum(-1)  # (K, H_kv, N)
+            square = common.square() + torch.stack([
                 _sum_equal(own, moved[:, head]).square().sum(-1) for head, own in enumerate(x)
             ], dim=1)  # fmt: skip
         rows.append(square.double().T.numpy())
