@@ -117,8 +117,10 @@ class Comparison:
         if run is None:
             return "Not measured: a capture has no model to run."
         where = "a passage that was not planned on" if self.unseen else "the passage planned on"
-        value = format_pm(*run.distance(self.plan.target.measure))
-        text = f"Measured on {where}, {run.repeats} runs: {value}{unit}"
+        value, stderr = run.distance(self.plan.target.measure)
+        text = f"Measured on {where}, {run.repeats} runs: {format_pm(value, stderr)}{unit}"
+        if self.unseen and value - 3 * np.nan_to_num(stderr) > self.plan.next_text:
+            text += ", above that bound (plan on more texts like it)"
         if run.perplexity is None or run.dense_perplexity is None or run.top1 is None:
             return f"{text}."
         return (

@@ -128,7 +128,8 @@ class JointErrors:
         if best[0] == np.inf:
             raise BadInput(
                 f"The precision or eviction given costs {least:.3g}{target.unit} alone, and the "
-                f"target is {target.describe(target.distance)}: keep more, or allow a larger loss."
+                f"target is {target.describe(target.distance)}: take more bits, keep more keys, or "
+                "allow a larger loss."
             )
         return self._settings(rounding, layers[place[2]], *place[:2])
 

@@ -297,30 +297,26 @@ class Plan(Result, Pictured, BaseModel):
         return "\n".join(lines)
 
     def knobs(self) -> pd.DataFrame:
-        """What each knob costs and saves: its predicted loss, and the bytes without it."""
+        """What each change costs and saves: predicted loss, and bytes if it were left out."""
         evicted = "" if self.evict is None else f"{100 * self.evict.keep:g} % of the prompt kept"
         settings = {"keys read": self.rule(), "eviction": evicted}
         for part, name in enumerate(("key bits", "value bits")):
             settings[name] = self._bits(part)
-        rows = []
+        own, rows = self.costs(), []
         for name, loss in self.losses.items():
             without = self.costs(without=name)
-            rows.append({
-                "knob": name,
-                "setting": settings[name],
-                "loss": loss,
-                "MB read without it": without["bytes_read"][0] / 1e6,
-                "MB stored without it": without["bytes_stored"][0] / 1e6,
-            })  # fmt: skip
+            saved = {
+                f"saves MB {verb}": (without[cost][0] - own[cost][0]) / 1e6
+                for verb, cost in (("read", "bytes_read"), ("stored", "bytes_stored"))
+            }
+            rows.append({"change": name, "loss": loss, **saved, "setting": settings[name]})
         return pd.DataFrame(rows)
 
     def knob_lines(self) -> list[str]:
         """Return the knobs as a terminal shows them."""
-        lines = ["  knob        loss      without it (MB read, stored)  setting"]
-        for row in self.knobs().itertuples(index=False):
-            knob, setting, loss, read, stored = row
-            numbers = f"{knob:<11s} {loss:<9.2g} {read:>8.3g} {stored:>8.3g}"
-            lines.append(f"  {numbers}             {setting}")
+        lines = ["  change       loss     saves MB read, stored  setting"]
+        for name, loss, read, stored, setting in self.knobs().itertuples(index=False):
+            lines.append(f"  {name:<10s} {loss:>8.2g} {read:>11.3g} {stored:>9.3g}  {setting}")
         if self.rounding is not None:
             lines.append(f"  rounding: {blame_layers(self.rounding)}")
         if self.evict is not None:
@@ -341,7 +337,8 @@ class Plan(Result, Pictured, BaseModel):
         counts = {name: names.count(name) for name in sorted(set(names))}
         if len(counts) == 1:
             return f"{names[0]} in every layer"
-        return ", ".join(f"{name} in {count} layers" for name, count in counts.items())
+        parts = [f"{name} in {n} layer{'' if n == 1 else 's'}" for name, n in counts.items()]
+        return ", ".join(parts)
 
     def stored_bits(self) -> float:
         """Bits of a number of the cache, with its scales, on average over layers."""

@@ -381,10 +381,11 @@ def _check_rest(
         return
     changes: list[Any] = [evict, None if quantize is None else quantize[0]]
     names = " and ".join(change.name for change in changes if change is not None)
+    more = "keep more keys" if quantize is None else "take more bits"
     blame = "" if rounding is None else f" ({blame_layers(rounding)})"
     raise BadInput(
         f"{names} costs {added:.3g}{target.unit} alone{blame}, above the target of "
-        f"{target.distance:.3g}: keep more, or allow more."
+        f"{target.distance:.3g}: {more}, or allow a larger loss."
     )
 
 

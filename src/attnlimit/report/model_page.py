@@ -215,7 +215,7 @@ def _bars(plan: Plan) -> list[dict[str, Any]]:
     bars = [
         ("keys read", plan.mean_keys / plan.mean_visible, f"{plan.mean_keys:.3g} keys"),
         ("bits of a number", plan.stored_bits() / whole, f"{plan.stored_bits():.3g} of {whole:g}"),
-        ("prompt keys stored", keep, "all" if keep == 1 else "the others evicted"),
+        ("prompt keys stored", keep, "all" if keep == 1 else "rest evicted"),
     ]
     return [{"name": name, "share": share, "text": text} for name, share, text in bars]
 
@@ -244,11 +244,11 @@ def _knobs(plan: Plan) -> str:
     """What each change of a plan of several costs and saves."""
     if len(plan.losses) < 2:
         return ""
-    names = {"knob": "change", "loss": f"predicted loss,{plan.target.unit}"}
-    frame = plan.knobs().rename(columns=names)
+    frame = plan.knobs().rename(columns={"loss": f"predicted loss,{plan.target.unit}"})
     note = (
-        "The predicted losses add up to that of the plan. Bytes are those of a decoded token and "
-        f"of the cache at {max(plan.tokens):,} tokens if this change alone were left out."
+        "The predicted losses add up to that of the plan. A change saves the bytes that a decoded "
+        f"token would read, and the cache would hold, at {max(plan.tokens):,} tokens with all "
+        "other changes and not this one."
     )
     return (
         '<section aria-labelledby="knobs-title"><h2 id="knobs-title">What each change costs and '
