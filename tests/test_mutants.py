@@ -75,3 +75,13 @@ def test_tests_of_a_module_are_named_like_it_or_import_it():
     assert "tests/theory/test_covariance.py" in own
     assert "tests/test_audit.py" in others
     assert not set(own) & set(others)
+
+
+def test_reasons_of_survivors_are_kept(tmp_path):
+    chosen, page = mutants.mutations("law.py", TEXT), tmp_path / "mutants.md"
+    mutants.write_list(page, chosen, chosen[:2], "make mutants")
+    assert page.read_text().count(" — ?\n") == 2
+    page.write_text(page.read_text().replace(" — ?", " — an edge", 1))
+    mutants.write_list(page, chosen, chosen[:1], "make mutants")
+    assert page.read_text().endswith(" — an edge\n")
+    assert f"{len(chosen) - 1} of {len(chosen)} mutations" in page.read_text()
