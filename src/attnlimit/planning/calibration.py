@@ -27,7 +27,15 @@ from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, ex
 from attnlimit.planning.error import run_distance
 from attnlimit.planning.evicted import EvictedCache, EvictionTerms
 from attnlimit.planning.precision import PrecisionTerms, Quantize
-from attnlimit.planning.probes import ProbedLayer, ProbeRun, kept_probes, probe, replay
+from attnlimit.planning.probes import (
+    ProbedLayer,
+    ProbeRun,
+    Prompt,
+    kept_probes,
+    probe,
+    read_prompt,
+    replay,
+)
 from attnlimit.planning.target import Target, choose_target
 
 PROBES = 4
@@ -147,8 +155,8 @@ class CalibrationSet(ABC):
         return None
 
     @abstractmethod
-    def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
-        """Show every layer of one text, as the dense model has it."""
+    def each_layer(self, text: int, look: Callable[[Call], None], start: int) -> None:
+        """Show every layer of one text, as the dense model has it; queries count from `start`."""
 
     def check_rule(self, rule: EvictionRule) -> None:
         """Raise unless the effect of an eviction rule can be predicted."""
@@ -174,7 +182,7 @@ class CalibrationSet(ABC):
             sums = SamplingTerms(
                 [table], DIRECTIONS, count_shared=True, start=start, most_queries=MOST_QUERIES
             )
-            self.each_layer(text, look)
+            self.each_layer(text, look, start)
             queries = sums.queries * len(self.tokens)
             squares += sums.variance[0].mean(-1) / queries
             shared += np.stack([sums.shared[layer] for layer in range(len(shared))]) / queries
@@ -212,6 +220,7 @@ class ModelCalibration(CalibrationSet):
         self.number = float(self.network.dtype.itemsize)
         self.tokens = tuple(len(text.positions) for text in self.encoded)
         self.probes, self.seed = probes, seed
+        self._prompt: tuple[int, int, Prompt | None] | None = None
 
     def terms(self, text: int, candidates: Candidates) -> TextTerms:
         size, decode = self.tokens[text], candidates.decode
@@ -234,7 +243,8 @@ class ModelCalibration(CalibrationSet):
             for accumulator in (sums, *others.values()):
                 accumulator.add(layer)
 
-        passed = probe(self.network, self.encoded[text], *how, reduce, start)
+        read = self.prompt(text, start)
+        passed = probe(self.network, self.encoded[text], *how, reduce, start, read)
         return TextTerms(sums, passed, tokens=size, **others)  # type: ignore[arg-type]
 
     def check_rule(self, rule: EvictionRule) -> None:
@@ -260,15 +270,28 @@ class ModelCalibration(CalibrationSet):
         start = 0 if plan.decode is None else max(0, size - plan.decode)
         target = self.target.from_position(max(start, change.prompt or 0))
         seeds = range(self.seed + 1, self.seed + 4)
-        return run_distance(self.model, self.encoded[0], change, target, seeds)
+        prompt = None if change.prompt is not None else self.prompt(0, start)
+        return run_distance(self.model, self.encoded[0], change, target, seeds, prompt=prompt)
 
-    def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
+    def each_layer(self, text: int, look: Callable[[Call], None], start: int) -> None:
+        prompt = self.prompt(text, start)
+
         def attention(call: Call) -> Tensor:
-            look(call.precise())
+            look((call if prompt is None else prompt.whole(call)).precise())
             return attend_dense(call)
 
         with torch.no_grad(), attention_as(self.network, attention):
-            run(self.network, self.encoded[text])
+            run(self.network, self.encoded[text], None if prompt is None else prompt.copied())
+
+    def prompt(self, text: int, tokens: int) -> Prompt | None:
+        """Return the first tokens of a text as read; the last prompt is kept."""
+        if not tokens:
+            return None
+        if self._prompt is None or self._prompt[:2] != (text, tokens):
+            self._prompt = None
+            read = read_prompt(self.network, self.encoded[text], tokens)
+            self._prompt = text, tokens, read
+        return self._prompt[2]
 
 
 class CaptureCalibration(CalibrationSet):
@@ -329,7 +352,7 @@ class CaptureCalibration(CalibrationSet):
         replay(capture, rounded.add)
         return replace(total, precision=rounded)
 
-    def each_layer(self, text: int, look: Callable[[Call], None]) -> None:
+    def each_layer(self, text: int, look: Callable[[Call], None], start: int) -> None:
         for number, layer in sorted(self.captures[text].layers.items()):
             look(call_of(number, layer))
 

@@ -92,6 +92,11 @@ class Change(ABC):
     def name(self) -> str:
         """Short description for tables."""
 
+    @property
+    def first(self) -> int:
+        """First position of the text that is changed."""
+        return self.prompt or self.start or 0
+
     @abstractmethod
     def bound_to(self, network: Any, tokens: int) -> Change:
         """Return the change for a model and a text's length; refuse what cannot be predicted."""

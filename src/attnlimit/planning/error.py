@@ -26,7 +26,7 @@ from attnlimit.planning.changes import (
     check_model,
     expected_pass,
 )
-from attnlimit.planning.probes import ProbedLayer, ProbeRun, probe
+from attnlimit.planning.probes import ProbedLayer, ProbeRun, Prompt, probe, read_prompt
 from attnlimit.planning.target import Target, choose_target, third_order
 from attnlimit.result import Pictured, Result, format_pm
 
@@ -469,7 +469,7 @@ def evaluate(
     ids = encoded.inputs["input_ids"][0].cpu() if "input_ids" in encoded.inputs else None
     if ids is not None and encoded.keep is not None:
         ids = ids[encoded.keep.cpu()]
-    before = bound.prompt or 0
+    before = bound.first
     own = getattr(change, "target", None) if target is None else target
     if own is not None and own.measure in ("kl", "cosine_loss"):
         own = None  # measured anyway
@@ -509,23 +509,36 @@ def evaluate(
 
 @torch.no_grad()
 def changed_runs(
-    model: Any, encoded: Encoded, change: Change, seeds: Sequence[int], *, dense: bool = True
+    model: Any,
+    encoded: Encoded,
+    change: Change,
+    seeds: Sequence[int],
+    *,
+    dense: bool = True,
+    prompt: Prompt | None = None,
 ) -> Iterator[tuple[Outputs, AttentionStats]]:
     """Run the dense model, if wanted, then the changed one with each seed; one if nothing is drawn.
 
-    With a prompt, outputs are of the tokens after it.
+    Outputs are of the tokens from the first changed one on. `prompt` are those before it, if they
+    were read already.
     """
     network, _ = unwrap(model)
+    if prompt is None and change.prompt is None and change.first:
+        prompt = read_prompt(network, encoded, change.first)
+
+    def read() -> Outputs:
+        outputs = run(network, encoded, None if prompt is None else prompt.copied())
+        skip = change.first - (0 if prompt is None else prompt.tokens)
+        logits = None if outputs.logits is None else outputs.logits[skip:]
+        return Outputs(outputs.hidden[skip:], logits)
+
     if dense:
         with attention_as(network, attend_dense):
-            whole = run(network, encoded)
-        first = change.prompt or 0
-        logits = None if whole.logits is None else whole.logits[first:]
-        yield Outputs(whole.hidden[first:], logits), AttentionStats()
+            yield read(), AttentionStats()
     for seed in seeds if change.draws else seeds[:1]:
         with change.active(model, seed) as stats:
             if change.prompt is None:
-                outputs = run(network, encoded)
+                outputs = read()
             else:
                 outputs = _read_on(network, encoded, change.prompt, stats)
         yield outputs, stats
@@ -538,15 +551,16 @@ def run_distance(
     target: Target,
     seeds: Sequence[int],
     dense: Tensor | None = None,
+    prompt: Prompt | None = None,
 ) -> tuple[float, float]:
     """Mean distance of runs with a change from the dense run on one text, and its standard error.
 
     `dense` is what the target reads of the dense run, if it is known. One run of a change that
     draws has the error of its mean over positions, where there is one.
     """
-    if change.prompt is not None:  # outputs of runs are those after it
-        target = target.from_position(max(0, target.first - change.prompt))
-    runs = changed_runs(model, encoded, change, seeds, dense=dense is None)
+    if change.first:  # outputs of runs begin there
+        target = target.from_position(max(0, target.first - change.first))
+    runs = changed_runs(model, encoded, change, seeds, dense=dense is None, prompt=prompt)
     if dense is None:
         dense = target.read(next(runs)[0])
     reads = [target.read(outputs) for outputs, _ in runs]

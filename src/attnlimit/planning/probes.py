@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -139,12 +140,15 @@ def probe(
     seed: int,
     reduce: Reduce,
     start: int = 0,
+    prompt: Prompt | None = None,
 ) -> ProbeRun:
     """Run one forward pass and `probes` backward ones, and `reduce` every layer's gradients.
 
-    Gradients are those of queries from `start` on, and zero before.
+    Gradients are those of queries from `start` on, and zero before. `prompt` are the tokens before
+    them, if they were read already.
     """
-    return run_probes(network, encoded, target, probes, seed, _Grouped(probes, reduce), start)
+    receiver = _Grouped(probes, reduce)
+    return run_probes(network, encoded, target, probes, seed, receiver, start, prompt)
 
 
 def run_probes(
@@ -155,12 +159,14 @@ def run_probes(
     seed: int,
     receiver: Receiver,
     start: int = 0,
+    prompt: Prompt | None = None,
 ) -> ProbeRun:
     """Run one forward pass and `probes` backward ones, with everything given to the receiver."""
     generator = torch.Generator().manual_seed(seed)
     root = torch.zeros((), requires_grad=True)
     number = 0
-    prompt = _read_prompt(network, encoded, min(start, target.first)) if start else None
+    if prompt is None and start:
+        prompt = read_prompt(network, encoded, min(start, target.first))
     skipped = 0 if prompt is None else prompt.tokens
     target = target.from_position(target.first - skipped) if skipped else target
 
@@ -183,7 +189,7 @@ def run_probes(
 
     with _frozen(network), torch.inference_mode(False), torch.enable_grad():
         with attention_as(network, attention, precise=False) as session:
-            outputs = run(network, encoded, None if prompt is None else prompt.cache)
+            outputs = run(network, encoded, None if prompt is None else prompt.copied())
         check_calls(network, session.calls)
         read = target.read(outputs)
         if not read.requires_grad:
@@ -205,7 +211,7 @@ def run_probes(
 
 
 @dataclass(frozen=True, eq=False)
-class _Prompt:
+class Prompt:
     """A prompt that was read without gradients."""
 
     cache: Any
@@ -216,16 +222,22 @@ class _Prompt:
         """Tokens of the prompt."""
         return int(next(iter(self.queries.values())).shape[2])
 
+    def copied(self) -> Any:
+        """Return the cache, to be read on from; it shares the prompt's keys and values."""
+        cache = copy(self.cache)
+        cache.layers = [copy(layer) for layer in cache.layers]
+        return cache
+
     def whole(self, call: Call) -> Call:
         """Return a call of later queries with those of the prompt before them."""
         before = self.queries[call.layer]
         return replace(call, query=torch.cat([before, call.query], 2), offset=0)
 
 
-def _read_prompt(network: Any, encoded: Encoded, tokens: int) -> _Prompt | None:
+def read_prompt(network: Any, encoded: Encoded, tokens: int) -> Prompt | None:
     """Read the first tokens of a text; None where its rest cannot be read from a plain cache.
 
-    Gradients before them are of no use, and most of the time of a backward pass.
+    Its rest is then run as often as needed; gradients of the prompt are of no use.
     """
     if tokens < 1 or encoded.keep is not None or set(encoded.inputs) > {*PLAIN_INPUTS}:
         return None
@@ -246,7 +258,7 @@ def _read_prompt(network: Any, encoded: Encoded, tokens: int) -> _Prompt | None:
         cache = network(ids, use_cache=True, logits_to_keep=1).past_key_values
     layers = getattr(cache, "layers", [])
     plain = {type(layer).__name__ for layer in layers} == {"DynamicLayer"}
-    return _Prompt(cache, queries) if plain and len(layers) == len(queries) else None
+    return Prompt(cache, queries) if plain and len(layers) == len(queries) else None
 
 
 class _Grouped(Receiver):
