@@ -44,10 +44,10 @@ def made_comparison(layers=2, heads=3, tokens=24):
     return compare(loaded, passages, calibration, target, options={}, repeats=2, curves=True)
 
 
-def made_page(path, comparison=None, **shape):
+def made_page(path, comparison=None, decoding=None, **shape):
     """Write the page of a made model, and return its path."""
     record = {"created": "now", "version": "0", "versions": {}, "config": {"seed": 0}}
     source = PageSource("--model made", f"wikipedia:{HOSTILE}", (), HOSTILE, "none", "none")
     result = made_comparison(**shape) if comparison is None else comparison
-    path.write_text(model_page(record, result, source, path.parent))
+    path.write_text(model_page(record, result, source, path.parent, decoding))
     return path

@@ -486,3 +486,24 @@ def test_an_evicted_cache_in_few_bits(llama):
     with al.models.fast_decoding(llama, EVERY_KEY, dense_below=0, levels=1) as stats:
         decode(llama, ids, 512)
     assert held < 0.3 * stats.cache_bytes
+
+
+def test_a_limit_reads_all_keys_where_a_token_would_lose_more(llama):
+    ids = tokens_of(2, 330)
+    plan = al.models.plan(llama, ids[0].tolist(), kl=0.01, decode=40, probes=2)
+    dense = decode(llama, ids, 320)
+    options = {"levels": 1, "dense_below": 0, "seed": 3}
+    with al.models.fast_decoding(llama, plan, **options) as free:
+        fast = decode(llama, ids, 320)
+    assert free.kl > 0
+    assert free.dense_layers == 0
+    with al.models.fast_decoding(llama, plan, limit=1e-12, **options) as held:
+        limited = decode(llama, ids, 320)
+    assert held.dense_layers == 3 * 20
+    assert held.kl == 0
+    torch.testing.assert_close(limited, dense, rtol=1e-4, atol=1e-4)
+    with al.models.fast_decoding(llama, plan, limit=free.kl, **options) as some:
+        between = decode(llama, ids, 320)
+    assert 0 < some.dense_layers < 3 * 20
+    assert 0 < some.kl < free.kl
+    assert (between - dense).norm() < (fast - dense).norm()

@@ -3,17 +3,21 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 
 transformers = pytest.importorskip("transformers")
 
+from attnlimit.decoding.generation import ContextTimes  # noqa: E402
 from attnlimit.models import LoadedModel  # noqa: E402
 from attnlimit.models.texts import Passage, Passages  # noqa: E402
 from attnlimit.planning.calibration import calibration_of  # noqa: E402
 from attnlimit.planning.comparison import CACHE_TYPES, compare  # noqa: E402
 from attnlimit.planning.target import NextToken  # noqa: E402
+from attnlimit.report.model_page import Decoding  # noqa: E402
 from attnlimit.report.page import escape  # noqa: E402
 from made_page import HOSTILE, made_comparison, made_page  # noqa: E402
 
@@ -46,10 +50,30 @@ def test_names_stay_text(comparison, text, tmp_path):
     rest = without_plotly(text)
     assert HOSTILE not in rest
     assert "made<b>" not in rest
-    written = replace(comparison, generated={"all keys": HOSTILE})
-    page = without_plotly(made_page(tmp_path / "text.html", written).read_text())
-    assert HOSTILE not in page
-    assert "The text it writes" in page
+    page = made_page(tmp_path / "text.html", comparison, made_decoding(comparison.plan, HOSTILE))
+    assert HOSTILE not in without_plotly(page.read_text())
+    assert "The text it writes" in page.read_text()
+
+
+def made_decoding(plan, text):
+    """Fast decoding that wrote a text."""
+    stats = SimpleNamespace(keys=4.0, mean_visible=90.0)
+    numbers = {"tokens": 5, "kl": 0.011, "kl_stderr": 0.002, "stats": stats}
+    written = SimpleNamespace(texts=(text,), dense_texts=(text,), **numbers)
+    columns = {"ms": 1.5, "dense, ms": 6.0, "predicted, ms": 1.4, "predicted dense, ms": 6.2}
+    columns |= {"MB": 0.5, "dense, MB": 9.0, "predicted, MB": 0.6}
+    rows = [{"tokens": tokens} | columns for tokens in (100, 4000)]
+    return Decoding(plan, written, ContextTimes(pd.DataFrame(rows)))
+
+
+def test_a_page_with_fast_decoding_leads_with_what_it_saves(comparison, tmp_path):
+    page = made_page(tmp_path / "fast.html", comparison, made_decoding(comparison.plan, "so on"))
+    text = page.read_text()
+    assert "After 4,000 tokens made&lt;b&gt;model&lt;/b&gt; attends in 1.5 ms instead of 6" in text
+    assert "What it saves" in text
+    lines = data_of(text)["figures"][0]["panels"][0]["series"]
+    assert [line["style"] for line in lines] == ["line", "points"] * 2
+    assert lines[1]["x"] == [100, 4000]
 
 
 def test_the_page_shows_the_plan_it_was_given(comparison, text):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +13,15 @@ from attnlimit.cli.plan import show, text_source, usual_target, write_plan_page
 
 if TYPE_CHECKING:
     from attnlimit.models.loading import LoadedModel
-    from attnlimit.models.texts import Passages
-    from attnlimit.planning.comparison import Comparison
+    from attnlimit.planning.target import Target
+    from attnlimit.report.model_page import Decoding
 
 PARTS = 2
-WRITTEN = 60
+PROMPT = 4096
+"""Tokens of the article that the plan for decoding is made on, and that are continued."""
+PLANNED, WRITTEN = 64, 60
+LENGTHS = (512, 1024, 2048, 4096, 8184)
+"""Tokens of context at which a decoded token is timed; the model has 8192 positions."""
 
 
 def demo(
@@ -26,9 +30,10 @@ def demo(
     seed: Seed = 0,
     json: AsJson = False,
 ) -> None:
-    """Plan SmolLM2 on an article, measure it and other samplers, generate text, write the page.
+    """Plan SmolLM2 on a long article, write text with few keys and with all, write the page.
 
-    MiniLM, an encoder, stands in where SmolLM2's weights are not installed.
+    The page also has other samplers, on passages of the article. MiniLM, an encoder, stands in
+    where SmolLM2's weights are not installed; it writes no text.
     """
     from attnlimit.models.loading import BUNDLED, load_once
     from attnlimit.models.texts import Passages
@@ -40,38 +45,41 @@ def demo(
     loaded = load_once(name)
     passages = Passages.read(loaded, [ARTICLE], tokens=tokens, parts=PARTS)
     target = usual_target(default_target(loaded.model))
+    decoding = None
+    with progress_bar("a long article", shown=not json) as progress:
+        if loaded.causal:
+            decoding = decoded(loaded, target, seed, progress)
     calibration = calibration_of(loaded, passages.ids, target, seed=seed)
     how: dict[str, Any] = {"options": {}, "seed": seed, "curves": True}
     with progress_bar("plan and other samplers", shown=not json) as progress:
         result = compare(loaded, passages, calibration, target, **how, progress=progress)
-        result = replace(result, generated=generated_texts(loaded, passages, result))
     plan = result.plan.write(page.parent / "plan.json")
     source = text_source(
         loaded, passages, f"--model {name} --text {ARTICLE} --tokens {tokens} --parts {PARTS}"
     )
-    write_plan_page(result, source, page, seed)
-    show(result, json=json, quick=False, plan=plan, page=page)
+    if decoding is not None:
+        decoding.plan.write(page.parent / "decoding.json")
+    write_plan_page(result, source, page, seed, decoding)
+    show(result, json=json, quick=False, plan=plan, page=page, decoding=decoding)
 
 
-def generated_texts(loaded: LoadedModel, passages: Passages, result: Comparison) -> dict[str, str]:
-    """Texts that a causal model writes after a prompt, with all keys and with the plan's."""
-    import torch
+def decoded(
+    loaded: LoadedModel, target: Target, seed: int, progress: Callable[[int, int], None]
+) -> Decoding:
+    """Plan decoding on an article, continue it with few keys and with all, and time both."""
+    from attnlimit.decoding.cost import cost_model
+    from attnlimit.decoding.generation import generate, time_by_context
+    from attnlimit.models.texts import read_corpus
+    from attnlimit.planning.planner import plan
+    from attnlimit.report.model_page import Decoding
 
-    from attnlimit.models.sampled import sampled_attention
-
-    tokenizer = loaded.tokenizer
-    if not loaded.causal or tokenizer is None:
-        return {}
-    prompt = torch.tensor([passages.measured_on()[:200]])
-    options: dict[str, Any] = {"max_new_tokens": WRITTEN, "do_sample": False, "eos_token_id": None}
-    options["attention_mask"] = torch.ones_like(prompt)
-
-    def written() -> str:
-        ids = loaded.model.generate(prompt, **options)[0, prompt.shape[1] :]
-        return str(tokenizer.decode(ids))
-
-    dense = written()
-    with sampled_attention(loaded, result.plan) as stats:
-        sampled = written()
-    read = f"with the plan, {stats.mean_keys:.0f} of {stats.mean_visible:.0f} keys"
-    return {"all keys": dense, read: sampled}
+    ids = loaded.ids(read_corpus(ARTICLE).joined())
+    progress(0, 3)
+    how: dict[str, Any] = {"decode": PLANNED, "machine": cost_model(), "seed": seed}
+    made = plan(loaded, ids[:PROMPT], target=target, **how)
+    progress(1, 3)
+    written = generate(loaded, ids[:PROMPT], made, tokens=WRITTEN, compare=True, seed=seed)
+    progress(2, 3)
+    times = time_by_context(loaded, ids, made, LENGTHS, seed=seed)
+    progress(3, 3)
+    return Decoding(made, written, times)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from attnlimit.planning.calibration import CalibrationSet
     from attnlimit.planning.comparison import Comparison
     from attnlimit.planning.target import Target
-    from attnlimit.report.model_page import PageSource
+    from attnlimit.report.model_page import Decoding, PageSource
 
 
 TARGETS_AND_FILES = ("kl", "perplexity", "cosine", "target", "quick", "out", "page", "json")
@@ -203,15 +203,26 @@ def capture_source(folder: str, capture: Capture, given: str) -> PageSource:
 
 
 def show(
-    result: Comparison, *, json: bool, quick: bool, plan: Path | None, page: Path | None
+    result: Comparison,
+    *,
+    json: bool,
+    quick: bool,
+    plan: Path | None,
+    page: Path | None,
+    decoding: Decoding | None = None,
 ) -> None:
     """Print a plan and the paths of its files."""
     if json:
         run = result.evaluation
         value, error = (None, None) if run is None else run.distance(result.plan.target.measure)
         content = {**result.plan.to_dict(), "evaluated": value, "evaluated_stderr": error}
+        if decoding is not None:
+            rows = decoding.times.frame.to_dict("records")
+            content |= {"decoding": decoding.written.to_dict() | {"by_context": rows}}
         options.print_json({**content, "unseen": result.unseen, "file": plan, "page": page})
         return
+    if decoding is not None:
+        options.say(decoding.headline(result.model), f"  {decoding.meaning()}", decoding.times)
     options.say(*(str(result.plan).splitlines() if quick else result.lines()))
     if page is not None:
         options.say(f"page  {page.resolve()}")
@@ -221,7 +232,9 @@ def show(
         options.say(f"plan  {plan}; measure it on a text of your own: {command}")
 
 
-def write_plan_page(result: Comparison, source: PageSource, path: Path, seed: int) -> Path:
+def write_plan_page(
+    result: Comparison, source: PageSource, path: Path, seed: int, decoding: Decoding | None = None
+) -> Path:
     """Write the page of a plan."""
     from attnlimit.report.model_page import model_page
     from attnlimit.report.page import write_page
@@ -229,5 +242,5 @@ def write_plan_page(result: Comparison, source: PageSource, path: Path, seed: in
 
     made = datetime.now(UTC).isoformat(timespec="seconds")
     record = {"created": made, "version": attnlimit.__version__, "versions": versions()}
-    text = model_page(record | {"config": {"seed": seed}}, result, source, path.parent)
+    text = model_page(record | {"config": {"seed": seed}}, result, source, path.parent, decoding)
     return write_page(path, text)

@@ -241,6 +241,7 @@ class _Session:
         )
         self.cache: Any = None
         self.called = False  # the attention, in this pass
+        self.dense_seconds = 0.0  # of layers that read all keys
         self.padding: np.ndarray | None = None
         self.scratch: tuple[np.ndarray, ...] = ()
         self.slots = 0
@@ -457,12 +458,14 @@ class _Session:
         scaling: float | None, kwargs: dict[str, Any],
     ) -> tuple[Tensor, Any]:  # fmt: skip
         """Outputs of a layer that reads all keys."""
+        start, forward = time.perf_counter(), sdpa_attention_forward
         if self.needs_eager:
-            eager = sys.modules[type(module).__module__].eager_attention_forward
+            forward = sys.modules[type(module).__module__].eager_attention_forward
             if mask is not None:
                 mask = mask[..., : key.shape[2]]
-            return eager(module, query, key, value, mask, scaling=scaling, **kwargs)
-        return sdpa_attention_forward(module, query, key, value, mask, scaling=scaling, **kwargs)
+        output = forward(module, query, key, value, mask, scaling=scaling, **kwargs)
+        self.dense_seconds += time.perf_counter() - start
+        return output
 
     def sampled(
         self,

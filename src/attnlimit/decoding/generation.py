@@ -18,10 +18,14 @@ from attnlimit.decoding.stats import DecodingStats
 from attnlimit.errors import BadInput
 from attnlimit.models.passes import unwrap
 from attnlimit.models.sampled import Samplers
+from attnlimit.picture import FigureSpec, Panel, Series
+from attnlimit.planning.plan import Plan
 from attnlimit.result import Result, format_pm
 
 CHECKS = 8
 """Tokens that are read both ways where nothing is compared, for times and loss."""
+STEPS = 7
+"""Tokens that are decoded at each length of a context, of which the median is taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,6 +170,98 @@ def generate(
         kl=stats.kl if stats.losses.kl else float("nan"),
         kl_stderr=stats.losses.stderr(),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class ContextTimes(Result):
+    """Time and bytes of attention of a decoded token by length of the context."""
+
+    frame: pd.DataFrame
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each length: all layers together, measured and predicted."""
+        return self.frame
+
+    def figure(self) -> FigureSpec:
+        """Milliseconds and bytes against context, with all keys and with the plan."""
+        tokens = self.frame["tokens"].to_numpy()
+
+        def series(column: str, style: str, label: str | None, group: str) -> Series:
+            return Series(tokens, self.frame[column].to_numpy(), style, label, group)
+
+        dense, fast = "all keys", "the plan's keys"
+        times = [
+            series("predicted dense, ms", "line", f"{dense}, predicted", dense),
+            series("dense, ms", "points", f"{dense}, measured", dense),
+            series("predicted, ms", "line", f"{fast}, predicted", fast),
+            series("ms", "points", f"{fast}, measured", fast),
+        ]
+        sizes = [
+            series("dense, MB", "line", dense, dense),
+            series("predicted, MB", "line", f"{fast}, predicted", fast),
+            series("MB", "points", f"{fast}, measured", fast),
+        ]
+        axis = "tokens of context"
+        panels = [
+            Panel("Attention of a decoded token", axis, "milliseconds", times),
+            Panel("Read of the cache for a token", axis, "megabytes", sizes),
+        ]
+        return FigureSpec("A decoded token against the length of its context", panels)
+
+    def __str__(self) -> str:
+        return self.frame.to_string(index=False, float_format="%.3g")
+
+
+@torch.no_grad()
+def time_by_context(
+    model: Any, ids: Sequence[int], plan: Plan, lengths: Sequence[int], *, seed: int = 0
+) -> ContextTimes:
+    """Measure decoded tokens of one text after each of `lengths` tokens, beside their prediction.
+
+    The text, of which `STEPS` tokens follow the longest length, is read once.
+    """
+    network, _ = unwrap(model)
+    text, most = torch.tensor([list(ids)]), max(lengths)
+    if text.shape[1] < most + STEPS:
+        raise BadInput(
+            f"The text has {text.shape[1]} tokens, and {most + STEPS} are needed; give more text."
+        )
+    rows = []
+    samplers = plan.samplers()
+    with fast_decoding(network, samplers, seed=seed):
+        read = network(text[:, :most], use_cache=True, logits_to_keep=1)
+    cache = read.past_key_values
+    for length in sorted(lengths, reverse=True):
+        for layer in cache.layers:
+            layer.rewind(length)
+            layer.index = None
+        following = text[0, length : length + STEPS]
+        with fast_decoding(network, samplers, seed=seed, levels=plan.levels()) as stats:
+            with current_session().dense_run(), rewound(cache):
+                all_keys = _attention_ms(network, following, cache, stats)
+            measured = _attention_ms(network, following, cache, stats)
+        dense, fast = plan.milliseconds(length)
+        some, every = (each / 1e6 for each in plan.costs(length)["bytes_read"])
+        rows.append({
+            "tokens": length,
+            "ms": measured,
+            "dense, ms": all_keys,
+            "predicted, ms": min(fast, dense),
+            "predicted dense, ms": dense,
+            "MB": stats.bytes / 1e6 if stats.sampled_tokens else every,
+            "dense, MB": every,
+            "predicted, MB": some if fast < dense else every,
+        })  # fmt: skip
+    return ContextTimes(pd.DataFrame(rows[::-1]))
+
+
+def _attention_ms(network: Any, ids: Tensor, cache: Any, stats: DecodingStats) -> float:
+    """Median milliseconds of attention of tokens that are decoded one by one."""
+    session, seconds = current_session(), [0.0]
+    for token in ids:
+        network(token[None, None], past_key_values=cache, use_cache=True)
+        seconds.append(session.dense_seconds + stats.attention_seconds)
+    return 1e3 * float(np.median(np.diff(seconds)[1:]))
 
 
 class _Choice:

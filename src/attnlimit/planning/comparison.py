@@ -59,7 +59,6 @@ class Comparison:
     unseen: bool = False  # whether the evaluated passage was not planned on
     curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=COLUMNS))
     cache_types: Mapping[str, OutputError] = field(default_factory=dict)  # predicted, by name
-    generated: Mapping[str, str] = field(default_factory=dict)  # texts by how they were written
 
     @property
     def model(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,12 @@ from attnlimit.report.page import (
     scrolled,
     table,
 )
+from attnlimit.report.run_page import figure_data, figure_html
 from attnlimit.result import format_pm
 from attnlimit.samplers.spec import sampler_spec
+
+if TYPE_CHECKING:
+    from attnlimit.decoding.generation import ContextTimes, Generation
 
 USE = """import attnlimit as al
 
@@ -60,13 +64,79 @@ class PageSource:
     notes: tuple[str, ...] = ()
 
 
-def model_page(record: dict[str, Any], result: Comparison, source: PageSource, beside: Path) -> str:
+@dataclass(frozen=True)
+class Decoding:
+    """Fast decoding of a model by a plan of its own."""
+
+    plan: Plan
+    written: Generation  # text after a prompt, with the plan's keys and with all
+    times: ContextTimes
+
+    def headline(self, model: str) -> str:
+        """What is saved at the longest context, in one sentence."""
+        last = self.times.frame.iloc[-1]
+        return (
+            f"After {last.tokens:,.0f} tokens {model} attends in {last.ms:.2g} ms instead of "
+            f"{last['dense, ms']:.2g}, for {self.plan.target.distance:.3g}{self.plan.target.unit}."
+        )
+
+    def meaning(self) -> str:
+        """Bytes, and the loss predicted and measured."""
+        plan, written, last = self.plan, self.written, self.times.frame.iloc[-1]
+        predicted = format_pm(plan.predicted, plan.stderr)
+        measured = format_pm(written.kl, written.kl_stderr)
+        return (
+            f"A decoded token reads {last.MB:.2g} of {last['dense, MB']:.2g} MB of the cache "
+            f"({plan.rule()}). Predicted on the {max(plan.tokens):,} tokens of the prompt: the "
+            f"next token's probabilities move by a KL divergence of {predicted} nats; measured on "
+            f"the {written.tokens} tokens written after it: {measured} nats."
+        )
+
+    def section(self) -> str:
+        """Times and bytes against the context, and the two texts."""
+        stats = self.written.stats
+        kept = f"the plan's keys, {stats.keys:.0f} of {stats.mean_visible:.0f} for a query"
+        texts = {"all keys": (self.written.dense_texts or ("",))[0], kept: self.written.texts[0]}
+        numbers = scrolled(table(self.times.frame), "Decoded tokens by context")
+        parts = "".join(
+            f"<figure><figcaption>{escape(name)}</figcaption><blockquote>{escape(text)}"
+            "</blockquote></figure>"
+            for name, text in texts.items()
+        )
+        note = (
+            "All layers together, on this machine. Lines are predicted from two speeds measured "
+            "at the start, bytes and operations; points are measured."
+        )
+        more = (
+            f"<p class='note'>{note}</p><details><summary>The numbers behind it</summary>{numbers}"
+            "</details>"
+        )
+        return (
+            figure_html(self.times.figure(), "What it saves", more)
+            + '<section aria-labelledby="text-title"><h2 id="text-title">The text it writes</h2>'
+            f'<div class="texts">{parts}</div></section>'
+        )
+
+
+def model_page(
+    record: dict[str, Any],
+    result: Comparison,
+    source: PageSource,
+    beside: Path,
+    decoding: Decoding | None = None,
+) -> str:
     """Return the page of a plan, to be written in the folder `beside`."""
     plan, title = result.plan, source.text.removeprefix("wikipedia:")
+    sentences = [result.headline()]
+    if decoding is not None:
+        sentences.insert(0, decoding.headline(result.model))
     paragraphs = [
         f"{result.meaning()} {result.rule()} {result.storage()}",
         f"{result.prediction()} {result.measurement()} {result.rival()}",
     ]
+    if decoding is not None:
+        paragraphs.insert(0, decoding.meaning())
+        paragraphs[1] = f"{sentences[1]} {paragraphs[1]}"
     doubt = (
         "" if plan.trusted else f"<p class='warning'>{escape(f'Not trusted: {plan.doubt}.')}</p>"
     )
@@ -79,11 +149,11 @@ def model_page(record: dict[str, Any], result: Comparison, source: PageSource, b
             f"{layers} layers × {heads} heads · planned on "
             f"{count} passage{'' if count == 1 else 's'}"
         ),
-        sentence=escape(result.headline()),
+        sentence=escape(sentences[0]),
         answer="".join(f"<p>{escape(text)}</p>" for text in paragraphs) + doubt,
         cards=cards_html(_cards(result)),
         output=_output_section(result) + _knobs(plan) + _cache_types(result),
-        generated=_generated(result),
+        decoding="" if decoding is None else decoding.section(),
         commands="".join(command_html(*command) for command in _commands(result, source)),
         link_threshold=docs_link("theory/threshold.md", "Threshold sampling", beside),
         link_output=docs_link("theory/output.md", "From heads to the output", beside),
@@ -98,7 +168,11 @@ def model_page(record: dict[str, Any], result: Comparison, source: PageSource, b
         "command": f"attnlimit plan {source.options} --out plan.json",
     }
     name = f"{plan.model} on {title}: how few keys are enough"
-    return document(name, body, data, [asset("output.js"), asset("model.js")])
+    scripts = ["output.js", "model.js"]
+    if decoding is not None:
+        data |= figure_data(decoding.times.figure())
+        scripts.append("run.js")
+    return document(name, body, data, [asset(script) for script in scripts])
 
 
 def _cards(result: Comparison) -> list[tuple[str, str]]:
@@ -331,21 +405,6 @@ def _numbers(curves: pd.DataFrame) -> pd.DataFrame:
     shown = both.drop(columns="keys measured").rename(columns=names)
     order = [*place, "keys read", "predicted", "± probes", "measured", "± runs"]
     return shown.sort_values(["scheme", "keys read"])[order]
-
-
-def _generated(result: Comparison) -> str:
-    """Texts that the model writes with all keys and with the plan's."""
-    if not result.generated:
-        return ""
-    parts = "".join(
-        f"<figure><figcaption>{escape(name)}</figcaption><blockquote>{escape(text)}</blockquote>"
-        "</figure>"
-        for name, text in result.generated.items()
-    )
-    return (
-        '<section aria-labelledby="text-title"><h2 id="text-title">The text it writes</h2>'
-        f'<div class="texts">{parts}</div></section>'
-    )
 
 
 def _commands(result: Comparison, source: PageSource) -> list[tuple[str, str]]:

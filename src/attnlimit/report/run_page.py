@@ -56,8 +56,8 @@ def figure_page(figure: FigureSpec) -> str:
     return figure_document(figure.title, body, figure)
 
 
-def figure_html(figure: FigureSpec, heading: str = "Figure") -> str:
-    """Places for the panels of a figure."""
+def figure_html(figure: FigureSpec, heading: str = "Figure", more: str = "") -> str:
+    """Places for the panels of a figure, and `more` HTML below them."""
     panels = "".join(
         f"<div class='plot'><h3>{escape(panel.title)}</h3>"
         f"<div class='canvas' id='figure-0-{k}'></div></div>"
@@ -65,17 +65,23 @@ def figure_html(figure: FigureSpec, heading: str = "Figure") -> str:
     )
     caption = f"<p class='note'>{escape(figure.below)}</p>" if figure.below else ""
     return (
-        f"<section><h2>{escape(heading)}</h2><div class='plots'>{panels}</div>{caption}</section>"
+        f"<section><h2>{escape(heading)}</h2><div class='plots'>{panels}</div>{caption}{more}"
+        "</section>"
     )
 
 
 def figure_document(title: str, body: str, figure: FigureSpec) -> str:
     """Return a page whose script draws a figure in the places of its `body`."""
+    return document(title, body, figure_data(figure), [asset("run.js")])
+
+
+def figure_data(figure: FigureSpec) -> dict[str, Any]:
+    """Return what the script draws a figure from."""
     panels = [
         vars(panel) | {"series": [_coloured(series, figure) for series in panel.series]}
         for panel in figure.panels
     ]
-    return document(title, body, {"figures": [{"panels": panels}]}, [asset("run.js")])
+    return {"figures": [{"panels": panels}]}
 
 
 def _coloured(series: Series, figure: FigureSpec) -> dict[str, Any]:

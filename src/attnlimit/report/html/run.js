@@ -1,5 +1,5 @@
 "use strict";
-// Pages of other runs: figures described in Python, drawn in this page's colours.
+// Figures described in Python, drawn in this page's colours.
 const DASH = { line: "solid", dashed: "dash", dotted: "dot" };
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--ink"];
 const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [229, 205, 45]];
@@ -45,4 +45,4 @@ function drawFigures() {
   }));
 }
 drawFigures();
-drawn.set("page", drawFigures);
+drawn.set("figures", drawFigures);
