@@ -2,7 +2,8 @@
 
 A study is a script that ends with `write_tables({"name": frame})`: each frame is printed and
 written to docs/tables/name.md with the command, the version, the day and the seconds. A column
-`x_stderr` (`stderr` for `measured`) is shown as the standard error of the column `x`.
+`x_stderr` (`stderr` for `measured`) is shown as the standard error of the column `x`, `x stderr` as
+that of `x measured` or else of `x`, and `x numerical error` as the error of `x`.
 """
 
 from __future__ import annotations
@@ -126,15 +127,20 @@ def format_measured(value: float, stderr: float) -> str:
 
 def markdown_table(frame: pd.DataFrame) -> str:
     """Render a frame as a Markdown table; a column and its standard errors become one."""
+    errors = {}
+    for name in map(str, frame.columns):
+        bare = name.removesuffix(" stderr")
+        shorter = ERRORS_OF.get(name, name.removesuffix("_stderr"))
+        for of in (shorter, f"{bare} measured", bare, name.removesuffix(" numerical error")):
+            if of != name and of in frame:
+                errors[of] = name
+                break
     shown = {}
     for name in map(str, frame.columns):
-        of = ERRORS_OF.get(name, name.removesuffix("_stderr"))
-        if of != name and of in frame:
+        if name in errors.values():
             continue
-        errors = [f"{name}_stderr", *(key for key, value in ERRORS_OF.items() if value == name)]
-        error = next((column for column in errors if column in frame), None)
-        if error is not None:
-            pairs = frame[[name, error]].to_numpy(float)
+        if name in errors:
+            pairs = frame[[name, errors[name]]].to_numpy(float)
             shown[name] = [format_measured(*pair) for pair in pairs]
         else:
             shown[name] = [_cell(value) for value in frame[name]]

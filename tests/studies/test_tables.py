@@ -45,6 +45,13 @@ def test_standard_errors_are_shown_beside_their_column():
     ]
 
 
+def test_errors_of_a_prediction_and_of_its_measurement_are_told_apart():
+    row = {"a": 0.5, "a measured": 0.51, "a stderr": 0.02, "a numerical error": 0.001, "b": 2.0}
+    header, _, cells = markdown_table(pd.DataFrame([row | {"b stderr": 0.1}])).splitlines()
+    assert header == "| a | a measured | b |"
+    assert cells == "| 0.5000 ± 0.0010 | 0.510 ± 0.020 | 2.00 ± 0.10 |"
+
+
 def test_a_fragment_states_its_source(tmp_path):
     path = write_fragment(tmp_path, "rates", pd.DataFrame({"n": [1.0, np.inf]}), SOURCE, "Close.")
     assert path.read_text().endswith("| ∞ |\n\n*`attnlimit demo`: 1.0, 2026-01-02, 3 s.* Close.\n")
