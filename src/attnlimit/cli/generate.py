@@ -75,7 +75,7 @@ def generate(
 
     if rule is None:
         with options.progress_bar("plan on the prompt", shown=not json) as progress:
-            progress(0, 1)
+            progress(0, 1, "this takes some minutes; give --plan to skip it")
             rule = make_plan(
                 loaded,
                 ids[0][-PLANNED:],
