@@ -57,7 +57,8 @@ PEERS = {
     "llama.cpp": Path("runs/peers/llama_cpp.json"),
     "ik_llama.cpp": Path("runs/peers/ik_llama.json"),
 }
-"""Times of other programs, written by `make peers`."""
+PEER_LOSSES = Path("runs/peers/llama_loss.json")
+"""Times of other programs and the losses of llama.cpp's caches, written by `make peers`."""
 PICTURE = Path("docs/images/decoding.png")
 NOTE: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
 STARTED = time.perf_counter()
@@ -475,11 +476,14 @@ def write_results(kernels: list[dict[str, Any]], models: list[dict[str, Any]]) -
 
 
 def peer_rows() -> list[dict[str, Any]]:
-    """Times of other programs, where `make peers` has written them."""
+    """Times of other programs and losses of llama.cpp, where `make peers` has written them."""
     rows = []
+    found = json.loads(PEER_LOSSES.read_text()) if PEER_LOSSES.exists() else []
+    losses = {("llama.cpp", row["cache"]): row for row in found}
     for name, path in PEERS.items():
-        if path.exists():
-            rows += [{"program": name} | row for row in json.loads(path.read_text())]
+        for row in json.loads(path.read_text()) if path.exists() else []:
+            times = {key: row[key] for key in ("cache", "tokens", "ms")}
+            rows.append({"program": name} | times | losses.get((name, row["cache"]), {}))
     return rows
 
 

@@ -29,8 +29,6 @@ TABLES = DOCS / "tables"
 RUNS = PROJECT / "runs" / "evidence"
 SUITES = ("startup", "theory", "montecarlo", "models", "output", "decoding", "sparse", "scale")
 WORKERS = 2
-PICTURES = ("rivals",)
-"""Experiments whose figure a page shows."""
 PEERS = ("ruler", "cache_types")
 """Studies of what `make peers` installs and runs, left out without names."""
 
@@ -70,11 +68,21 @@ def experiment(name: str) -> None:
     rows = summary(result)
     if len(rows):
         update_rows(TABLES / "predicted-and-measured.md", rows, "experiment")
-    if fragment in PICTURES:
-        (picture,) = (file for file in result.draw(RUNS) if file.suffix == ".png")
-        picture.replace(DOCS / "images" / picture.name)
+    if fragment == "rivals":
+        draw_rivals(result)
     if fragment == "model-baselines":
         draw_baselines(DOCS / "images" / "model_baselines.png")
+
+
+def draw_rivals(result: Result) -> None:
+    """Draw bytes read and bytes stored, each with every rule as a line."""
+    from attnlimit.report.figures import draw
+
+    for what, part in result.curves.groupby("what"):
+        spec = result.experiment.figure(result.config, part)
+        for file in draw(spec, RUNS, f"rivals-{what}"):
+            if file.suffix == ".png":
+                file.replace(DOCS / "images" / file.name)
 
 
 def source_of(result: Result) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import copy
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -187,7 +188,8 @@ class Rivals(Experiment):
                     mean, factor = values.get(share, (np.nan, np.nan))
                     cell = "" if share not in shares else "none so few"
                     if np.isfinite(mean):
-                        cell = format_number(mean, 2) + f" ×/÷ {factor:.2f}"
+                        cell = format_number(mean, 2)
+                        cell += f" ×/÷ {factor:.2f}" if np.isfinite(factor) else ""
                         cell = f"**{cell}**" if mean == best[share] else cell
                     row[f"{100 * share:g} %"] = cell
                 rows.append(row)
@@ -427,6 +429,8 @@ def rules_of(shard: Shard) -> dict[tuple[str, str], EvictionRule]:
                 each = EIGHT_BITS if name.endswith(EIGHT_NAME) else 1.0
                 each += CORRECTION / (2 * width) if make is Evict else 0.0
                 rule = make(min(1.0, keep / each))
+                if isinstance(rule, MomentKV):  # moments take the place of keys
+                    rule = replace(rule, keep=max(keep - moments(width) / shard["tokens"], 0.01))
                 if isinstance(rule, Evict):
                     rule = Evict(rule.keep, sizes=sizes, again=None)
                 rules[name, f"{number}, {keep:g}"] = rule
@@ -457,6 +461,11 @@ def head_width(network: Any) -> int:
     )
 
 
+def moments(width: int) -> float:
+    """Keys that a count, two means and a covariance take the place of."""
+    return (1 + 2 * width + width**2) / (2 * width)
+
+
 def held_share(cache: Any, rule: EvictionRule, bits: float) -> float:
     """Share of the bytes of the full cache in 16 bits; moments are counted as their paper does."""
     kept = full = 0.0
@@ -466,7 +475,7 @@ def held_share(cache: Any, rule: EvictionRule, bits: float) -> float:
             extra = CORRECTION / (2 * width) if rule.weighted else 0.0
             kept += float((places >= 0).sum()) * (bits + extra)
             if isinstance(rule, MomentKV):
-                kept += (1 + 2 * width + width**2) / (2 * width)
+                kept += moments(width)
             full += layer.get_seq_length()
     return kept / full
 

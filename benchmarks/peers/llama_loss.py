@@ -5,8 +5,7 @@ It runs in an environment of its own: `make peers` builds it, and runs
     .venv-llama/bin/python benchmarks/peers/llama_loss.py MODEL.gguf TOKENS.json OUT.json
 
 One JSON list of rows is written: the mean KL of the next token after the last `COMPARED` of `READ`
-tokens, and its standard error. A cache in 32 bits shows what the rounding of activations makes of
-any small change.
+tokens, and its standard error.
 """
 
 import json
@@ -16,13 +15,8 @@ from pathlib import Path
 import numpy as np
 from xllamacpp import CommonParams, Server, ggml_type, llama_flash_attn_type
 
-TYPES = {
-    "f16": "GGML_TYPE_F16",
-    "f32": "GGML_TYPE_F32",
-    "q8_0": "GGML_TYPE_Q8_0",
-    "q4_0": "GGML_TYPE_Q4_0",
-}
-READ, COMPARED, WORDS = 1024, 64, 49152
+TYPES = {"f16": "GGML_TYPE_F16", "q8_0": "GGML_TYPE_Q8_0", "q4_0": "GGML_TYPE_Q4_0"}
+READ, COMPARED, WORDS = 1024, 32, 49152
 
 
 def log_probabilities(model: str, kind: str, ids: list[int], threads: int) -> np.ndarray:
