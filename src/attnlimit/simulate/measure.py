@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol, overload, runtime_checkable
 
@@ -29,19 +30,8 @@ STATISTICS = (*SQUARED, *NORMS, "pointwise", "uniform", "participation")
 class MeasuresItself(Protocol):
     """Anything that can measure its own curve, such as a captured model."""
 
-    def measure_curve(
-        self,
-        statistic: str,
-        n: ArrayLike | None = None,
-        replicates: int = 500,
-        seed: int = 0,
-        *,
-        layer: int = 0,
-        head: int = 0,
-        sampler: Sampler | None = None,
-    ) -> Curve:
-        """The measured curve of a statistic of one head."""
-        ...
+    measure_curve: Callable[..., Curve]
+    """The measured curve of a statistic of one head; its signature is that of `measure`."""
 
 
 @overload
@@ -133,7 +123,7 @@ def measure(subject: Head | MeasuresItself, /, *arguments: Any, **options: Any) 
         checks.call_fits(measure_head, arguments, options, "measure of a head")
         return measure_head(subject, *arguments, **options)
     if isinstance(subject, MeasuresItself):
-        checks.call_fits(MeasuresItself.measure_curve, arguments, options, "measure of a capture")
+        checks.call_fits(type(subject).measure_curve, arguments, options, "measure of a capture")
         return subject.measure_curve(*arguments, **options)
     raise BadInput(f"measure needs a Head or a captured model first, got {type(subject).__name__}.")
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -331,11 +332,14 @@ def _first_order(
         spread = float(np.sqrt(sample.probabilities**2 @ (squares - reached) ** 2))
         missed = max(missed, abs(reached - energy) - 3 * spread)
 
+    @cache
+    def next_order(at: int) -> float:
+        parts = [s.next_order(p, at) for s, p in zip(samples, influences, strict=True)]
+        return max(abs(value) + spread for value, spread in parts)
+
     def error(count: int) -> float:
         at = min(count, _LARGEST_N)
-        parts = [s.next_order(p, at) for s, p in zip(samples, influences, strict=True)]
-        size = max(abs(value) + spread for value, spread in parts) * (at / count) ** 2
-        return size + max(missed, 0.0) / count + own_error / count
+        return next_order(at) * (at / count) ** 2 + (max(missed, 0.0) + own_error) / count
 
     nodes = np.unique([n.min(), round(float(np.sqrt(n.min() * n.max()))), n.max()])
     scaled = np.array([error(int(count)) * float(count) ** 2 for count in nodes])

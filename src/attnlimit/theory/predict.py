@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, overload, runtime_checkable
 
 import numpy as np
@@ -32,18 +33,8 @@ ROUNDING = 1e-12
 class PredictsItself(Protocol):
     """Anything that can predict its own curve, such as a captured model."""
 
-    def predict_curve(
-        self,
-        statistic: str,
-        n: ArrayLike | None = None,
-        *,
-        layer: int = 0,
-        head: int = 0,
-        sampler: Sampler | None = None,
-        method: str = "exact",
-    ) -> Curve:
-        """The predicted curve of a statistic of one head."""
-        ...
+    predict_curve: Callable[..., Curve]
+    """The predicted curve of a statistic of one head; its signature is that of `predict`."""
 
 
 @overload
@@ -102,7 +93,7 @@ def predict(subject: Head | PredictsItself, /, *arguments: Any, **options: Any) 
         checks.call_fits(predict_head, arguments, options, "predict of a head")
         return predict_head(subject, *arguments, **options)
     if isinstance(subject, PredictsItself):
-        checks.call_fits(PredictsItself.predict_curve, arguments, options, "predict of a capture")
+        checks.call_fits(type(subject).predict_curve, arguments, options, "predict of a capture")
         return subject.predict_curve(*arguments, **options)
     raise BadInput(f"predict needs a Head or a captured model first, got {type(subject).__name__}.")
 

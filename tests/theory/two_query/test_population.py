@@ -14,7 +14,7 @@ def test_population_two_query_law(scale):
     tokens = al.Empirical(rng.standard_normal((50, 4)))
     head = al.Head(scale * rng.standard_normal((4, 4)) / 2, rng.standard_normal((3, 4)))
     n = np.array([2, 12, 80])
-    result = mean_error(head, tokens, n, picks=400)
+    result = mean_error(head, tokens, n)
     centre = head(tokens.locations, tokens.locations).mean(axis=0)
     for k, size in enumerate(n):
         squares = []

@@ -78,7 +78,7 @@ def test_two_queries_that_are_keys_too(dim, n, size, cosine):
 
 def test_many_keys_bring_two_outputs_to_their_limits():
     """n E[Delta.Delta'] tends to the delta method's value, so nothing is lost at n = 10^9."""
-    keys = SphereKeys.of(random_head(5, 4.0), al.Sphere(5))
+    keys = SphereKeys.of(random_head(5, 4.0), 1.0)
     own = unit_rows(np.random.default_rng(1), 2, 5)
     n = np.array([10**7, 10**9])
     result = joint_moment(keys, keys.tilts(own), own, n)
@@ -130,8 +130,8 @@ def test_the_papers_setting(paper_head, scale):
 def test_the_radius_only_rescales():
     """Tokens of radius r under A and V are those of radius one under r^2 A and r V."""
     head, n = random_head(3, 3.0), np.array([50])
-    result = sphere_mean_error(head, al.Sphere(3, 2.0), n, 12)
-    other = sphere_mean_error(al.Head(4 * head.A, 2 * head.V), al.Sphere(3), n, 12)
+    result = sphere_mean_error(head, 2.0, n, 12)
+    other = sphere_mean_error(al.Head(4 * head.A, 2 * head.V), 1.0, n, 12)
     np.testing.assert_allclose(result.mse, other.mse, rtol=1e-9)
 
 

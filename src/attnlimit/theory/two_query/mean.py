@@ -19,7 +19,7 @@ from attnlimit.theory.two_query.gaussian import GaussianKeys
 from attnlimit.theory.two_query.isotropic import isotropic_mean_error
 from attnlimit.theory.two_query.population import population_mean_error
 from attnlimit.theory.two_query.sphere import sphere_mean_error
-from attnlimit.tokens import Sphere, SphericalForm, Tokens
+from attnlimit.tokens import SphericalForm, Tokens
 from attnlimit.tokens.gaussian import normal_rule
 
 PICKS = 512
@@ -29,10 +29,8 @@ _QUASI_KEYS = 768
 _CROWD = 8  # up to this fraction of the stand-in's size, n tokens never exhaust it
 
 
-def mean_error(
-    head: Head, tokens: Tokens, n: NDArray[np.int64], picks: int | None = None
-) -> MeanError:
-    """Error of the mean output by the two-query law; `picks` is how many pairs at most."""
+def mean_error(head: Head, tokens: Tokens, n: NDArray[np.int64]) -> MeanError:
+    """Error of the mean output by the two-query law."""
     form, atoms = tokens.form, tokens.atoms()
     if tokens.is_gaussian:
         keys = GaussianKeys.of(WhitenedHead.of(head, tokens))
@@ -43,17 +41,16 @@ def mean_error(
                 f"maximum there and the two-query law stops at {MOST_PAIR_SIGMA:g}; "
                 "use measure(head, tokens, statistic, n, replicates)."
             )
-        return isotropic_mean_error(keys, n, picks or PICKS)
+        return isotropic_mean_error(keys, n, PICKS)
     if isinstance(form, SphericalForm) and form.radial_dim == tokens.dim and atoms is None:
-        sphere = Sphere(tokens.dim, form.radius)
-        return sphere_mean_error(head, sphere, n, picks or _COSTLY_PICKS)
+        return sphere_mean_error(head, form.radius, n, _COSTLY_PICKS)
     parts = []
     for seed in (0, 1) if atoms is None else (0,):
         points, weights = tokens.rule(_QUASI_KEYS, seed)
         if atoms is None and n.max() > len(points) / _CROWD:
             check_reach(tokens, head.tilts(points[::4]), points, weights)
         scores = head.tilts(points) @ points.T
-        law = population_mean_error(scores, points @ head.V.T, n, weights, picks or _COSTLY_PICKS)
+        law = population_mean_error(scores, points @ head.V.T, n, weights, _COSTLY_PICKS)
         parts.append(law)
     mse = np.array([part.mse for part in parts])
     inner = np.linalg.norm([part.numerical_error for part in parts], axis=0) / len(parts)

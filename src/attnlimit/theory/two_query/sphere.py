@@ -42,13 +42,13 @@ _PAIR_CAP, _ONE_CAP = 3.0, 8.0  # caps, as the gap of the two best scores of n
 _LEVELS = np.array([1.0, 2.0, 4.0])  # sizes for one query are the cap over these
 
 
-def sphere_mean_error(head: Head, tokens: Sphere, n: NDArray[np.int64], picks: int) -> MeanError:
+def sphere_mean_error(head: Head, radius: float, n: NDArray[np.int64], picks: int) -> MeanError:
     """E|m_n|^2 for each of increasing n, whatever the scale of the scores; dim at least 2."""
-    keys = SphereKeys.of(head, tokens)
-    if np.linalg.norm(keys.score) > _SHARP * np.sqrt(tokens.dim):
+    keys = SphereKeys.of(head, radius)
+    if np.linalg.norm(keys.score) > _SHARP * np.sqrt(keys.dim):
         keys = replace(keys, points=_FEW_POINTS, precision=SAMPLED)
     # One cap serves all n whose best heights lie similarly close.
-    level = np.floor(np.log(height_gap(tokens.dim, n.astype(np.float64))) / np.log(_SPREAD))
+    level = np.floor(np.log(height_gap(keys.dim, n.astype(np.float64))) / np.log(_SPREAD))
     runs = np.split(n, np.flatnonzero(np.diff(level)) + 1)
     parts = [isotropic_mean_error(keys, run, picks) for run in runs]
     stacked = [(part.mse, part.numerical_error) for part in parts]
@@ -62,10 +62,9 @@ class SphereKeys(IsotropicKeys):
     points: int = 10  # Gauss points in each panel: errors below 1e-10 of a sum
 
     @staticmethod
-    def of(head: Head, tokens: Sphere) -> SphereKeys:
+    def of(head: Head, radius: float) -> SphereKeys:
         """The head, seen from tokens of length one."""
-        scale = tokens.radius
-        return SphereKeys(scale**2 * head.A, scale * head.V, np.zeros(tokens.dim))
+        return SphereKeys(radius**2 * head.A, radius * head.V, np.zeros(head.key_dim))
 
     @property
     def across(self) -> tuple[float, float]:
