@@ -29,7 +29,15 @@ from torch import Tensor
 import attnlimit
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.index import FLOOR, MULTIPLE, KeyIndex, centred_keys, page_floor, zeros
+from attnlimit.decoding.index import (
+    FLOOR,
+    MULTIPLE,
+    PAGE_FLOOR,
+    SPARE_PAGES,
+    KeyIndex,
+    centred_keys,
+    zeros,
+)
 from attnlimit.decoding.kernels import NEVER, decode_by_keys, decode_by_pages
 from attnlimit.decoding.rows import OUTLIERS
 from attnlimit.models import addresses, fast_decoding, load
@@ -127,11 +135,12 @@ class Problem:
 
     def two_levels(self, c: float, seed: int = 0) -> None:
         """Read summaries of pages, and 4 bits of the keys of some."""
-        pages, tokens = self.pages, int(self.count[0])
+        pages = self.pages
         thresholds = np.full(len(self.query), c, np.float32)
         decode_by_pages(
-            *self.common, *pages.arrays(), thresholds, FLOOR, MULTIPLE, page_floor(tokens),
-            seed, 0, self.count[:1], self.masses, self.scratch, self.chosen, self.out, self.stats,
+            *self.common, *pages.arrays(), thresholds, FLOOR, MULTIPLE, PAGE_FLOOR,
+            SPARE_PAGES, seed, 0, self.count[:1], self.masses, self.scratch, self.chosen, self.out,
+            self.stats,
         )  # fmt: skip
 
     def error(self, run: Callable[[int], None], draws: int = 200) -> float:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,7 @@ def main() -> None:
     rows = [json.loads(line) for line in ROWS.read_text().splitlines()] if ROWS.exists() else []
     model = al.models.load("smollm2", device="cpu")
     for length in given.lengths:
+        start = time.process_time()
         if any(row["tokens"] == length for row in rows):
             continue
         path = ROWS.with_name(f"plan-{length}.json")
@@ -98,13 +100,15 @@ def main() -> None:
             row: dict[str, Any] = {"text": name, "tokens": length}
             row |= {"planned": plan.predicted, "for nine texts of ten": plan.next_text}
             row |= {"predicted": error.value, "prediction_error": error.stderr}
-            rows.append(row | numbers)
+            rows.append(row | numbers | {"seconds": time.process_time() - start})
+            start = time.process_time()
             print(rows[-1], flush=True)
         with ROWS.open("a") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows if row["tokens"] == length)
     frame = pd.DataFrame(rows)
+    seconds = frame.pop("seconds").sum()
     frame.insert(6, "predicted / measured", frame["predicted"] / frame["measured"])
-    write_tables({"decoding-loss": frame})
+    write_tables({"decoding-loss": frame}, seconds=seconds)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +99,14 @@ def main() -> None:
         texts = documents[BATCH * batch : BATCH * batch + BATCH]
         ids = torch.tensor([model.ids(one.text, PROMPT + STEPS) for one in texts])
         named = ", ".join(one.title for one in texts)
-        rows.append({"batch": batch, "texts": named} | soak(model, ids))
+        start = time.process_time()
+        row = {"batch": batch, "texts": named} | soak(model, ids)
+        rows.append(row | {"seconds": time.process_time() - start})
         with ROWS.open("a") as file:
             file.write(json.dumps(rows[-1]) + "\n")
         print(rows[-1], flush=True)
-    write_tables({"decoding-soak": pd.DataFrame(rows)})
+    frame = pd.DataFrame(rows)
+    write_tables({"decoding-soak": frame}, seconds=frame.pop("seconds").sum())
 
 
 if __name__ == "__main__":

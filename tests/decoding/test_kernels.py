@@ -52,7 +52,7 @@ class Layer:
             sinks, self.index.codes, self.index.scales, self.index.mean,
         )  # fmt: skip
         c = np.full(self.heads, c, np.float32)
-        length = self.count[:: len(self.count) * self.heads // tasks]
+        length = self.count[:: len(self.count) * self.heads // tasks].copy()
         tail = seed, 3, length
         if levels == 1:
             decode_by_keys(*common, c, np.float32(FLOOR), *tail, scratch, chosen, out, stats)
@@ -61,7 +61,7 @@ class Layer:
             masses = np.zeros((tasks, pages.lift.shape[1]), np.float32)
             decode_by_pages(
                 *common, *pages.arrays(), c, np.float32(FLOOR), np.float32(1),
-                np.float32(PAGE_FLOOR), *tail, masses, scratch, chosen, out, stats,
+                np.float32(PAGE_FLOOR), np.float32(1e9), *tail, masses, scratch, chosen, out, stats,
             )  # fmt: skip
         return torch.from_numpy(out).double(), stats
 

@@ -42,7 +42,14 @@ from attnlimit.decoding.cache import (
 from attnlimit.decoding.control import Controller, divergence
 from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.index import FLOOR, MULTIPLE, levels_of, page_floor, threshold_of
+from attnlimit.decoding.index import (
+    FLOOR,
+    MULTIPLE,
+    PAGE_FLOOR,
+    SPARE_PAGES,
+    levels_of,
+    threshold_of,
+)
 from attnlimit.decoding.kernels import NEAR, NEVER, decode_by_keys, decode_by_pages
 from attnlimit.decoding.rewind import DecodedBlock, rewound
 from attnlimit.decoding.rows import OUTLIERS
@@ -58,7 +65,8 @@ from attnlimit.planning.cost import Shape
 from attnlimit.planning.precision import Quantize
 
 NAME = "attnlimit_decoding"
-KNOWN = ("softcap", "s_aux", "sliding_window")
+ACCEPTED = {"softcap", "s_aux", "sliding_window", *HARMLESS_ARGUMENTS}
+"""Arguments that models pass to their attention."""
 _active: ContextVar[_Session | None] = ContextVar("attnlimit_decoding", default=None)
 
 
@@ -244,6 +252,7 @@ class _Session:
         self.dense_seconds = 0.0  # of layers that read all keys
         self.padding: np.ndarray | None = None
         self.scratch: tuple[np.ndarray, ...] = ()
+        self.no_sinks = np.full(heads, NEVER, np.float32)
         self.slots = 0
         self.step = False
         self.token_loss = np.zeros(0)
@@ -476,7 +485,7 @@ class _Session:
         kwargs: dict[str, Any],
     ) -> Tensor:
         """Outputs (B, 1, H, d_v) of a decoded token by the kernels."""
-        unknown = {k for k, v in kwargs.items() if v is not None} - {*KNOWN, *HARMLESS_ARGUMENTS}
+        unknown = [k for k in kwargs if k not in ACCEPTED and kwargs[k] is not None]
         if unknown:
             raise BadInput(
                 f"The model passes {', '.join(sorted(unknown))} to its attention, which fast "
@@ -493,10 +502,10 @@ class _Session:
         common = (
             queries, np.float32(scaling * LOG2E), *layer.stored(), layer.first, layer.count,
             layer.added(), np.float32(0 if softcap is None else softcap * LOG2E),
-            self.no_sinks(heads) if sinks is None else sinks.float().numpy() * np.float32(LOG2E),
+            self.no_sinks if sinks is None else sinks.float().numpy() * np.float32(LOG2E),
             index.codes, index.scales, index.mean,
         )  # fmt: skip
-        length = layer.count[:: layer.groups]
+        length = layer.count[:: layer.groups].copy()  # contiguous, as that of one sequence is
         c = self.c[number] * np.float32(self.control.factor)
         if pages is None:
             decode_by_keys(
@@ -504,9 +513,8 @@ class _Session:
             )
         else:
             decode_by_pages(
-                *common, *pages.arrays(), c, FLOOR, MULTIPLE,
-                page_floor(int(length.max())), self.seed, number, length, masses, scratch, chosen,
-                out, totals,
+                *common, *pages.arrays(), c, FLOOR, MULTIPLE, PAGE_FLOOR, SPARE_PAGES, self.seed,
+                number, length, masses, scratch, chosen, out, totals,
             )  # fmt: skip
         output = torch.from_numpy(out).view(batch, 1, heads, -1).to(query.dtype)
         if self.limit is not None:
@@ -543,10 +551,6 @@ class _Session:
             )
             self.slots = slots
         return self.scratch
-
-    def no_sinks(self, heads: int) -> np.ndarray:
-        """Sinks of a model that has none."""
-        return np.full(heads, NEVER, np.float32)
 
 
 def current_session() -> _Session:

@@ -6,7 +6,7 @@ cache for every token. Layers with a sliding window are bounded and keep their o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,8 @@ class DecodingLayer(DynamicLayer):
         self.dropped = 0  # tokens before them that were evicted
         self.log_weights = NOTHING  # (rows, slots) added to scores, in units of log 2
         self.index: KeyIndex | None = None
+        self.coded = 0  # length that the index has keys of
+        self.next_page = 0  # length from which some row has another full page
 
     def get_seq_length(self) -> int:
         """Tokens seen, held or not."""
@@ -135,23 +137,33 @@ class DecodingLayer(DynamicLayer):
     def indexed(self) -> KeyIndex:
         """Return the index, with every key in it."""
         if self.index is None:
-            self.index = KeyIndex(self._mean_key(), self.key_rows.shape[2])
-        self.index.append(self.key_array, self.first + self.index.count, self.count)
+            self.index, self.coded = KeyIndex(self._mean_key(), self.key_rows.shape[2]), 0
+        if self.length != self.coded:
+            self.index.append(self.key_array, self.first + self.index.count, self.count)
+            self.coded = self.length
         return self.index
 
     def pages(self) -> Pages:
         """Return the summaries of pages, of all that are full."""
         index = self.indexed()
-        return self.weighted(index.summarise(centred_keys(self.key_array, self.first, index.mean)))
+        if index.pages is None or self.length >= self.next_page:
+            self.weighted(index.summarise(self.centred()))
+            self.next_page = self.length + BLOCK - int((self.count % BLOCK).max())
+        assert index.pages is not None
+        return index.pages
 
-    def weighted(self, pages: Pages) -> Pages:
+    def centred(self) -> Callable[[int, int, int], Floats]:
+        """Return what gives keys of a row less the mean key, as the cache holds them."""
+        assert self.index is not None
+        return centred_keys(self.key_array, self.first, self.index.mean)
+
+    def weighted(self, pages: Pages) -> None:
         """Give pages the mean weights of their keys, if some keys were evicted."""
         if self.dropped:
             weights = self.added()
             for row, (start, full) in enumerate(zip(self.first, pages.done, strict=True)):
                 own = np.exp2(weights[row, start : start + full * BLOCK])
                 pages.lift[row, :full] = np.log2(own.reshape(full, BLOCK).mean(1))
-        return pages
 
     @property
     def groups(self) -> int:
@@ -296,10 +308,10 @@ class RoundedLayer(DecodingLayer):
         pack_values(values, start, self.value_codes, self.value_scales, before, self.count)
         return self.index
 
-    def pages(self) -> Pages:
-        """Return the summaries of pages, of all that are full."""
-        index = self.indexed()
-        return self.weighted(index.summarise(index.decoded))
+    def centred(self) -> Callable[[int, int, int], Floats]:
+        """Return what gives keys of a row less the mean key, as the cache holds them."""
+        assert self.index is not None
+        return self.index.decoded
 
     @property
     def groups(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnlimit.decoding.dot import BLOCK
-from attnlimit.decoding.rows import OUTLIERS, pack, pack_few, summarise
+from attnlimit.decoding.rows import OUTLIERS, pack, summarise
 from attnlimit.errors import BadInput
 from attnlimit.samplers import Sampler, TwoLevel
 
@@ -28,6 +28,7 @@ LARGE_PAGE = 1 << 21
 FLOOR = np.float32(0.02)
 """Least probability of a key within its page."""
 MULTIPLE = np.float32(1.0)
+PAGE_FLOOR, SPARE_PAGES = np.float32(TwoLevel.page_floor), np.float32(TwoLevel.spare_pages)
 RIDGE = 0.01
 """Share of the mean variance that is added to that of each axis of the page summaries."""
 
@@ -94,13 +95,8 @@ class KeyIndex:
 
         `keys` (rows, slots, d) has a row's first new key in slot `start`.
         """
-        new = int((count - self.count).max())
-        if not new:
-            return
         self.reserve(int(count.max()))
-        few = new <= 1  # threads would take longer to start
-        write = pack_few if few else pack
-        write(keys, start, self.mean, self.codes, self.lower, self.scales, self.count, count)
+        pack(keys, start, self.mean, self.codes, self.lower, self.scales, self.count, count)
         self.count = count.copy()
 
     def decoded(self, row: int, low: int, high: int) -> Floats:
@@ -129,8 +125,6 @@ class KeyIndex:
         if pages is None:
             pages = self.pages = self._new_pages(centred)
         full = self.count // BLOCK
-        if (full == pages.done).all():
-            return pages
         for row in np.flatnonzero(full > pages.done).tolist():
             start = int(pages.done[row])
             keys = centred(row, start * BLOCK, int(full[row]) * BLOCK)
@@ -217,11 +211,6 @@ def centred_keys(
         return np.asarray(part - mean[row], np.float32)
 
     return centred
-
-
-def page_floor(tokens: int) -> np.float32:
-    """Least probability of a page."""
-    return np.float32(min(TwoLevel.page_floor, TwoLevel.spare_pages * BLOCK / tokens))
 
 
 def threshold_of(sampler: Sampler | None) -> float:

@@ -31,6 +31,8 @@ NEVER = F(-1e30)
 FROZEN = F(np.sqrt(2 * np.log(64.0)))
 """Standard deviation of a page's scores from which its largest key has all its mass."""
 PAGE_LOG2 = F(np.log2(BLOCK - OUTLIERS))
+PARTS = 4
+"""Parts of a row's pages whose masses are computed side by side."""
 NEAR = 2
 """Last pages that are always read, one of them not full."""
 SLOPE, SHIFT = F(2.0**23), F(127 * 2.0**23 - 366393.0)
@@ -228,7 +230,7 @@ def keys_of_task(
     ratio, least = c / total, c * floor / F(n)
     places, chances, shares = chosen[0].view(np.int32), chosen[1], chosen[2]
     flags, hits = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.int64)
-    kept = 0
+    kept = np.int64(0)  # a literal would have `combine` compiled twice
     for block in range(blocks):
         at = BLOCK * block
         some = draw_block(scores[at : at + BLOCK], ratio, least, F(1), at, stream, flags)
@@ -289,36 +291,45 @@ def decode_by_keys(
 
 
 @njit(**OPTIONS)
-def mass_of_pages(
-    query, scale, mean, rotation, centre, spread, lift, rough, cap, block, pages, mass,
+def masses_of_row(
+    query, scale, mean, rotation, centre, spread, lift, rough, cap, pages, low, high, masses,
 ):  # fmt: skip
-    """Logarithms of the masses of 64 pages, of which `pages` are there and some always read."""
-    d = len(query)
-    turned, m, v = np.zeros(d, F), np.zeros(BLOCK, F), np.zeros(BLOCK, F)
-    base = F(0)
-    for k in range(d):
-        x = query[k] * scale
-        base += x * mean[k]
-        axis = rotation[k]
-        for i in range(d):
-            turned[i] += x * axis[i]
-    for i in range(d):
-        x, x2 = turned[i], turned[i] * turned[i]
-        first, second = centre[i], spread[i]
-        for lane in range(BLOCK):
-            m[lane] += x * widen(first[lane])
-            v[lane] += x2 * widen(second[lane])
-    for lane in range(BLOCK):
-        deviation = F(np.sqrt(v[lane]))
-        smooth, frozen = F(0.5) * LN2 * v[lane] + PAGE_LOG2, FROZEN * deviation
-        x = m[lane] + base + (smooth if deviation * LN2 < FROZEN else frozen)
-        mass[lane] = x + lift[lane]
-    if cap > 0:
-        for lane in range(BLOCK):
-            mass[lane] = capped(mass[lane], cap)
-    for lane in range(BLOCK):
-        if lane >= pages or rough[lane] or (block == 0 and lane == 0):
-            mass[lane] = NEVER
+    """Logarithms of the masses of a row's pages, in blocks `low` to `high` of 64 pages.
+
+    `pages` of them are drawn; a page that is always read, or is not there, gets no mass.
+    """
+    group, d = query.shape
+    turned, base = np.zeros((group, d), F), np.zeros(group, F)
+    m, v = np.empty(BLOCK, F), np.empty(BLOCK, F)
+    for g in range(group):
+        for k in range(d):
+            x = query[g, k] * scale
+            base[g] += x * mean[k]
+            for i in range(d):
+                turned[g, i] += x * rotation[k, i]
+    for block in range(low, min(high, (pages + BLOCK - 1) // BLOCK)):
+        start = BLOCK * block
+        for g in range(group):
+            mass = masses[g, start : start + BLOCK]
+            m[:] = 0
+            v[:] = 0
+            for i in range(d):
+                x, x2 = turned[g, i], turned[g, i] * turned[g, i]
+                first, second = centre[block, i], spread[block, i]
+                for lane in range(BLOCK):
+                    m[lane] += x * widen(first[lane])
+                    v[lane] += x2 * widen(second[lane])
+            for lane in range(BLOCK):
+                deviation = F(np.sqrt(v[lane]))
+                smooth, frozen = F(0.5) * LN2 * v[lane] + PAGE_LOG2, FROZEN * deviation
+                x = m[lane] + base[g] + (smooth if deviation * LN2 < FROZEN else frozen)
+                mass[lane] = x + lift[start + lane]
+            if cap > 0:
+                for lane in range(BLOCK):
+                    mass[lane] = capped(mass[lane], cap)
+            for lane in range(BLOCK):
+                if start + lane >= pages or rough[start + lane] or start + lane == 0:
+                    mass[lane] = NEVER
 
 
 @njit(**OPTIONS)
@@ -411,7 +422,7 @@ def pages_of_task(
         total += x / page_chances[number]
     ratio, least = c / total, c * floor / F(n)
     places, chances, shares = chosen[0].view(np.int32), chosen[1], chosen[2]
-    kept = 0
+    kept = np.int64(0)  # a literal would have `combine` compiled twice
     for number in range(read):
         page, share, at = order[number], page_chances[number], BLOCK * number
         part = scores[at : at + BLOCK]
@@ -456,8 +467,8 @@ def pages_of_task(
 @njit(parallel=True, cache=True, **OPTIONS)
 def decode_by_pages(
     query, scale, keys, values, first, count, added, cap, sinks, codes, scales, mean, rotation,
-    centre, spread, lift, rough, lanes, far_codes, far_scales, c, floor, multiple, page_floor, seed,
-    layer, length, masses, scratch, chosen, out, stats,
+    centre, spread, lift, rough, lanes, far_codes, far_scales, c, floor, multiple, page_floor,
+    spare_pages, seed, layer, length, masses, scratch, chosen, out, stats,
 ):  # fmt: skip
     """Attention over keys drawn in two stages: pages by their cumulants, keys by 4-bit scores.
 
@@ -465,30 +476,31 @@ def decode_by_pages(
     or that of its largest key where v is too large for that. Pages are drawn in proportion to
     their masses; the keys of those that came correct the sum of all masses, and are then drawn as
     with one level. The first page, the last ones, rough ones and the keys kept apart are always
-    scored.
+    scored. The least probability of a page falls with the context, so that about `spare_pages` are
+    read because of it.
     """
-    rows, heads, supers = len(count), len(c), centre.shape[1]
+    rows, heads, parts = len(count), len(c), min(PARTS, centre.shape[1])
     group = len(query) // rows
-    for part in prange(rows * supers):
-        row, block = part // supers, part % supers
-        pages = (count[row] + BLOCK - 1) // BLOCK - NEAR - BLOCK * block
-        if pages > 0:
-            at = BLOCK * block
-            for task in range(row * group, (row + 1) * group):
-                mass_of_pages(
-                    query[task], scale, mean[row], rotation[row], centre[row, block],
-                    spread[row, block], lift[row, at : at + BLOCK], rough[row, at : at + BLOCK],
-                    cap, block, min(pages, BLOCK), masses[task, at : at + BLOCK],
-                )  # fmt: skip
+    for part in prange(rows * parts):
+        row, number = part // parts, part % parts
+        own = slice(row * group, (row + 1) * group)
+        pages = (count[row] + BLOCK - 1) // BLOCK - NEAR
+        blocks = (pages + BLOCK - 1) // BLOCK
+        masses_of_row(
+            query[own], scale, mean[row], rotation[row], centre[row], spread[row], lift[row],
+            rough[row], cap, pages, blocks * number // parts, blocks * (number + 1) // parts,
+            masses[own],
+        )  # fmt: skip
     for task in prange(len(query)):
         row, head = task // group, task % heads
         stream = stream_of(seed, layer, head, length[task // heads])
         pages = (count[row] + BLOCK - 1) // BLOCK - NEAR
         whole = (pages + BLOCK - 1) // BLOCK * BLOCK
+        least = min(page_floor, F(spare_pages * BLOCK / length[task // heads]))
         kept, scored, square = pages_of_task(
             query[task], scale, row_of(keys, row), row_of(values, row), first[row], count[row],
             added[row % len(added)], cap, sinks[head], codes[row], scales[row], mean[row],
             rough[row], lanes[row], far_codes[row], far_scales[row], c[head], floor, multiple,
-            page_floor, stream, masses[task, :whole], scratch[task], chosen[task], out[task],
+            least, stream, masses[task, :whole], scratch[task], chosen[task], out[task],
         )  # fmt: skip
         add_to(stats[task], kept, scored, square)

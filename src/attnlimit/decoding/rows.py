@@ -7,10 +7,13 @@ others apart. Stores are arrays of numbers, or codes with their scales.
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit, prange, types
+import torch  # noqa: F401  # its threads are shared
+from numba import njit, types
 from numba.extending import overload
 
 from attnlimit.decoding.dot import BLOCK, prefetch
@@ -25,6 +28,24 @@ STEPS = F(127.5 / 16)
 """Steps of a 4-bit code between zero and the largest number of a key. The code is the upper half of
 an 8-bit one, (u - 127.5) / 16 steps, whose lower half a cache in 8 bits holds too."""
 OPTIONS: Any = {"fastmath": True, "error_model": "numpy"}
+
+
+def share_threads() -> None:
+    """Have numba run its loops on the threads of torch's OpenMP, where that is GNU's.
+
+    Each of them would have threads of its own otherwise, and those of torch, which wait for work
+    without sleeping, would be in the way of numba's for a while.
+    """
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return
+    loaded = {line.split()[-1] for line in lines if "libgomp" in line and "torch" in line}
+    if len(loaded) == 1:
+        ctypes.CDLL(loaded.pop(), mode=ctypes.RTLD_GLOBAL)
+
+
+share_threads()
 
 
 def widen(number):
@@ -66,12 +87,13 @@ def pack_key(key, mean, codes, lower, lane):
     return unit
 
 
-def _pack(keys, first, mean, codes, lower, scales, low, high):
+@njit(cache=True, **OPTIONS)
+def pack(keys, first, mean, codes, lower, scales, low, high):
     """Write the codes of keys `low[row]` to `high[row]`, with one scale a key.
 
     `keys` (rows, slots, d) holds key `low[row]` of a row in slot `first[row]`.
     """
-    for row in prange(len(keys)):
+    for row in range(len(keys)):
         for j in range(low[row], high[row]):
             own = codes[row, j // BLOCK]
             other = lower[row, j // BLOCK] if lower.shape[1] else lower[row].reshape(-1)
@@ -79,11 +101,7 @@ def _pack(keys, first, mean, codes, lower, scales, low, high):
             scales[row, j] = pack_key(key, mean[row], own, other, j % BLOCK)
 
 
-pack = njit(parallel=True, cache=True, **OPTIONS)(_pack)
-pack_few = njit(cache=True, **OPTIONS)(_pack)
-
-
-@njit(parallel=True, cache=True, **OPTIONS)
+@njit(cache=True, **OPTIONS)
 def pack_values(values, first, codes, scales, low, high):
     """Write values `low[row]` to `high[row]` in 8 bits, or in 4 where two share a byte.
 
@@ -91,7 +109,7 @@ def pack_values(values, first, codes, scales, low, high):
     """
     width, room, groups = values.shape[2], codes.shape[2], scales.shape[2]
     group = width // groups
-    for row in prange(len(values)):
+    for row in range(len(values)):
         for j in range(low[row], high[row]):
             value = values[row, first[row] + j - low[row]]
             for g in range(groups):
@@ -162,14 +180,14 @@ def summarise_page(turned, centre, spread, lanes):
     return farthest > ROUGH * d
 
 
-@njit(parallel=True, cache=True, **OPTIONS)
+@njit(cache=True, **OPTIONS)
 def summarise(turned, start, codes, scales, centre, spread, rough, lanes, far_codes, far_scales):
     """Write means and variances of a row's pages from `start` on, and keep far keys apart.
 
     `turned` (keys, d) are the keys from page `start` on, along the axes of the summaries. The keys
     of a page farthest from its mean are left out and copied to blocks of their own.
     """
-    for number in prange(len(turned) // BLOCK):
+    for number in range(len(turned) // BLOCK):
         page = start + number
         block, lane = page // BLOCK, page % BLOCK
         own = turned[number * BLOCK : number * BLOCK + BLOCK]
