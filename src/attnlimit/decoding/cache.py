@@ -352,11 +352,11 @@ class RoundedLayer(DecodingLayer):
         count, skip = int(self.index.count[row]), int(self.first[row])
         keys = self.index.decoded(row, 0, count) + self.index.mean[row]
         codes = self.value_codes[row, :count]
-        middle = 127.5
+        zero = 128
         if self.bits[1] == 4:
-            codes, middle = np.concatenate([codes & 15, codes >> 4], axis=1), 7.5
+            codes, zero = np.concatenate([codes & 15, codes >> 4], axis=1), 8
         scales = (self.value_scales[row, :count].astype(np.uint32) << 16).view(np.float32)
-        values = (codes - np.float32(middle)) * np.repeat(scales, self.group, axis=1)
+        values = (codes - np.float32(zero)) * np.repeat(scales, self.group, axis=1)
         pad = ((skip, 0), (0, 0))
         return torch.from_numpy(np.pad(keys, pad)), torch.from_numpy(np.pad(values, pad))
 
@@ -488,7 +488,7 @@ def stored_bits(precision: Quantize) -> Bits:
     """Bits of keys and values that a cache of fast decoding holds, and the group of values."""
     keys, values = precision.formats
     kinds = [(form.kind, form.group) if form else None for form in (keys, values)]
-    held = kinds[0] == ("codes", None) and values is not None and values.kind == "codes"
+    held = kinds[0] == ("codes", None) and values is not None and values.kind == "signed"
     if not held or keys is None or values is None:
         raise BadInput(
             f"Fast decoding cannot hold {precision.name}; give keys row8 or row4 and values "

@@ -105,25 +105,25 @@ def pack(keys, first, mean, codes, lower, scales, low, high):
 def pack_values(values, first, codes, scales, low, high):
     """Write values `low[row]` to `high[row]` in 8 bits, or in 4 where two share a byte.
 
-    The numbers of a value that share a scale, a bfloat16, are next to each other.
+    The numbers of a value that share a scale, a bfloat16, are next to each other. The largest of
+    them has the lowest code, as in llama.cpp's q4_0, and zero is a code: with middles of steps as
+    codes, small numbers of one sign would have an error of one sign in all keys.
     """
     width, room, groups = values.shape[2], codes.shape[2], scales.shape[2]
-    group = width // groups
+    group, half = width // groups, F(128 if codes.shape[2] == values.shape[2] else 8)
     for row in range(len(values)):
         for j in range(low[row], high[row]):
             value = values[row, first[row] + j - low[row]]
             for g in range(groups):
-                size = F(1e-30)
+                widest = F(1e-30)
                 for i in range(g * group, g * group + group):
-                    size = max(size, abs(widen(value[i])))
-                scales[row, j, g] = narrow(size / (F(127.5) if room == width else STEPS))
-                unit = max(widen(scales[row, j, g]), F(1e-30))
+                    if abs(widen(value[i])) > abs(widest):
+                        widest = widen(value[i])
+                scales[row, j, g] = narrow(-widest / half)
+                unit = widen(scales[row, j, g])
                 for i in range(g * group, g * group + group):
-                    x = widen(value[i]) / unit
-                    if room == width:
-                        codes[row, j, i] = np.uint8(min(F(255), max(F(0), F(np.floor(x + F(128))))))
-                        continue
-                    code = np.uint8(min(F(15), max(F(0), F(np.floor(x + F(8))))))
+                    place = F(np.floor(widen(value[i]) / unit + half + F(0.5)))
+                    code = np.uint8(min(half + half - F(1), max(F(0), place)))
                     if i < room:
                         codes[row, j, i] = code
                     else:
@@ -286,9 +286,9 @@ def _read_value(values, slot, place, out):
         for i in range(len(out)):
             unit = widen(scales[place, i // group])
             if room == len(out):
-                out[i] = (F(codes[place, i]) - F(127.5)) * unit
+                out[i] = (F(codes[place, i]) - F(128)) * unit
             else:
                 both = codes[place, i % room]
-                out[i] = (F(both & 15 if i < room else both >> 4) - F(7.5)) * unit
+                out[i] = (F(both & 15 if i < room else both >> 4) - F(8)) * unit
 
     return coded

@@ -39,17 +39,24 @@ def _symmetric(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[
     return draw(x / step).clamp(-most, most) * step, step
 
 
-def _llama(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Rounding of llama.cpp's q4_0 and q5_0: the largest number of a block is exact."""
+def _signed(
+    x: Tensor, bits: int, draw: Callable[[Tensor], Tensor], scale: torch.dtype = torch.bfloat16
+) -> tuple[Tensor, Tensor]:
+    """Rounding that has the number of largest size as its lowest code: values of fast decoding."""
     half = 2 ** (bits - 1)
     widest = x.gather(-1, x.abs().argmax(-1, keepdim=True))
-    step = (-widest / half).half().float()
+    step = (-widest / half).to(scale).float()
     step = torch.where(step == 0, torch.full_like(step, 1e-12), step)
     return draw(x / step).clamp(-half, half - 1) * step, step.abs()
 
 
+def _llama(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """Rounding of llama.cpp's q4_0 and q5_0."""
+    return _signed(x, bits, draw, torch.half)
+
+
 def _codes(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-    """Rounding to the middles of 2^bits steps, as a cache of fast decoding has them."""
+    """Rounding to the middles of 2^bits steps, as keys of fast decoding are."""
     half = 2 ** (bits - 1)
     most = half - 0.5 if bits == 8 else half - 1 / 32
     step = (x.abs().amax(-1, keepdim=True) / most).clamp_min(1e-12)
@@ -62,6 +69,12 @@ def _affine(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Ten
     return draw((x - low) / step) * step + low, step
 
 
+Rule = Callable[[Tensor, int, Callable[[Tensor], Tensor]], tuple[Tensor, Tensor]]
+RULES: dict[str, Rule] = {
+    "symmetric": _symmetric, "llama": _llama, "signed": _signed, "codes": _codes, "affine": _affine,
+}  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Format:
     """How numbers of a cache are rounded: bits, and the group of numbers that share a scale."""
@@ -69,13 +82,13 @@ class Format:
     name: str
     bits: int
     group: int | None
-    kind: str  # symmetric, llama, affine, codes or fp8
+    kind: str  # symmetric, llama, affine, codes, signed or fp8
     scale_bytes: int = 2  # of a scale, or of a smallest value
 
     @property
     def label(self) -> str:
         """Name that other programs know, or the bits."""
-        return f"{self.bits} bits" if self.kind == "codes" else self.name
+        return f"{self.bits} bits" if self.kind in ("codes", "signed") else self.name
 
     def rounded(self, x: Tensor, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
         """Rounded numbers and the steps between two of them, along the last axis."""
@@ -83,8 +96,7 @@ class Format:
             near = x.clamp(-448, 448).to(torch.float8_e4m3fn).float()
             return near, torch.zeros_like(x)
         size = x.shape[-1] if self.group is None else self.group
-        rules = {"symmetric": _symmetric, "llama": _llama, "affine": _affine, "codes": _codes}
-        rule = rules[self.kind]
+        rule = RULES[self.kind]
         near, step = rule(x.unflatten(-1, (-1, size)), self.bits, draw)
         return near.flatten(-2), step.expand(*near.shape).flatten(-2)
 
@@ -110,7 +122,7 @@ FORMATS = {
 }
 """Formats of llama.cpp (q8_0, q5_0, q4_0), of transformers' quantised caches (int8, int4 in groups
 of 64), e4m3 without a scale, and those of fast decoding (row8 and row4 with one scale for a key and
-the mean key taken out; block8, block4)."""
+the mean key taken out; block8, block4), whose values have a code for zero."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +188,10 @@ class Quantize(Change):
     @property
     def formats(self) -> tuple[Format | None, Format | None]:
         """Formats of keys and values."""
-        return self._format("keys", self.keys), self._format("values", self.values)
+        keys, values = self._format("keys", self.keys), self._format("values", self.values)
+        if values is not None and values.kind == "codes":
+            values = replace(values, kind="signed")
+        return keys, values
 
     @property
     def name(self) -> str:
