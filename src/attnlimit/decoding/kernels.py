@@ -5,7 +5,8 @@ sequences. A key's random number is a hash of the seed, the layer, the head, the
 query and that of the key. Scores are in units of log 2.
 
 Keys of one sequence and key-value head are a row. Its keys are in slots `first[row]` to
-`first[row] + count[row]` of the cache; the index counts from its first key.
+`first[row] + count[row]` of the cache; the index counts from its first key. Values are read by
+`rows.read_value`, as numbers or as codes.
 """
 
 from __future__ import annotations
