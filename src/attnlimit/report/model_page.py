@@ -86,7 +86,7 @@ class Decoding:
         predicted = format_pm(plan.predicted, plan.stderr)
         measured = format_pm(written.kl, written.kl_stderr)
         return (
-            f"A decoded token reads {last.MB:.2g} of {last['dense, MB']:.2g} MB of the cache "
+            f"A decoded token reads {last.MB:.3g} of {last['dense, MB']:.3g} MB of the cache "
             f"({plan.rule()}). Predicted on the {max(plan.tokens):,} tokens of the prompt: the "
             f"next token's probabilities move by a KL divergence of {predicted} nats; measured on "
             f"the {written.tokens} tokens written after it: {measured} nats."
