@@ -75,3 +75,10 @@ def test_a_sampler_without_its_size_says_so(sampler):
 def test_empty_samplers_are_refused(make):
     with pytest.raises(al.BadInput):
         make()
+
+
+def test_the_smallest_sizes_and_the_bytes_that_are_read():
+    assert al.Window(1, random=9).with_size(5) == al.Window(1, random=4)
+    assert al.TwoLevel(8.0).gather_bytes(64, 32, 2) == (64 + 32) * 2
+    with pytest.raises(al.BadInput, match="share must lie"):
+        al.TopP(1.5)

@@ -104,3 +104,10 @@ def test_scores_may_differ_by_a_hundred():
     share = 1 / (1 + np.exp(np.clip(scores[None] - scores[:, None], -700, 700)))
     exact = np.mean(share * odds[:, None] + (1 - share) * odds[None] < 0)
     assert chance_below(al.Iid(2), scores, odds, 0.0) == pytest.approx(exact, abs=0.005)
+
+
+def test_two_instances_of_which_one_may_be_kept():
+    scores, odds = np.array([0.0, -1.0]), np.array([1.0, -9.0])
+    weight = softmax(scores)[1]
+    below = chance_below(al.Threshold(1.5), scores, odds, 0.0)
+    assert below == pytest.approx(1.5 * weight, abs=1e-12)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import attnlimit as al
+from attnlimit.theory.limit import check_ball
 
 
 @pytest.mark.parametrize("scale", [0.5, 2.0])
@@ -89,3 +90,10 @@ def test_student_participation_rises_to_one():
     few, many = curve.value
     assert many > few + 4 * curve.stderr[1]
     assert many > 0.8
+
+
+def test_the_ball_of_queries_that_have_a_limit():
+    for scale, radius in ((0.2, 2.0), (0.6, 1.5)):
+        check_ball(al.Head(scale * np.eye(2)), al.Laplace(2), radius)
+    with pytest.raises(al.NoLimitError, match=r"reaches 1\.2"):
+        check_ball(al.Head(0.6 * np.eye(2)), al.Laplace(2), 2.0)

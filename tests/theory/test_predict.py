@@ -143,3 +143,23 @@ def test_the_delta_method_is_refused_where_errors_fall_slower():
         al.predict(al.Head([[0.8]]), al.Gaussian(dim=1), "pointwise", [10], method="delta")
     with pytest.raises(al.BadInput, match='use method="exact"'):
         al.predict(al.Head([[1.1]]), al.Gaussian(dim=1), "mean", [10], method="delta")
+
+
+def test_the_delta_method_of_gaussian_tokens_is_the_exact_law_at_large_n():
+    """Queries that carry the average are rare, and must be drawn all the same."""
+    head = al.Head([[0.5, 0.2], [-0.1, 0.3]])
+    tokens = al.Gaussian([[1.0, 0.2], [0.2, 0.6]], mean=[0.4, -0.3])
+    first, exact = (
+        al.predict(head, tokens, "pointwise", [10**10], method=m) for m in ("delta", "exact")
+    )
+    np.testing.assert_allclose(first.value, exact.value, rtol=0.005)
+
+
+def test_rare_queries_are_in_the_error_of_their_average():
+    z = np.linspace(-14, 14, 8001)
+    weight = np.exp(-(z**2) / 2) / np.exp(-(z**2) / 2).sum()
+    for scale in (0.3, 0.5, 0.6, 1.5):
+        for n in (50, 10**7):
+            truth = weight @ np.asarray(al.gaussian_law(scale * np.abs(z), n).mse)
+            curve = al.predict(al.Head([[scale]]), al.Gaussian(dim=1), "pointwise", [n])
+            assert abs(curve.value[0] - truth) < 3 * curve.numerical_error[0] + 1e-3 * truth

@@ -29,9 +29,8 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_limit, limit
-from attnlimit.theory.moments import WhitenedHead, check_reach
+from attnlimit.theory.moments import WhitenedHead, check_reach, normal_mixture
 from attnlimit.tokens import Tokens
-from attnlimit.tokens.gaussian import normal_rule
 
 LARGEST_ERROR = 0.3
 """Next order over first order, from which on the first order is refused."""
@@ -260,9 +259,9 @@ def _gaussian_responses(white: WhitenedHead, seed: int) -> TokenResponses:
     P, R = _inverse(identity + Q), _inverse(identity + B @ B.T)
     wide = _inverse(2 * P - identity)
     centre = 2 * wide @ P @ offset
-    g, probabilities = _mixture(dim, _TOKENS, 11 + seed, centre, wide)
+    g, probabilities = normal_mixture(dim, _TOKENS, 11 + seed, centre, wide)
     seen = R @ B @ wide @ B.T @ R + R
-    z, weights = _mixture(dim, _QUERIES, seed, R @ B @ (centre - offset), seen)
+    z, weights = normal_mixture(dim, _QUERIES, seed, R @ B @ (centre - offset), seen)
     tilts, own = white.tilts(z), white.tilts(g)
     return TokenResponses(
         weights,
@@ -273,18 +272,6 @@ def _gaussian_responses(white: WhitenedHead, seed: int) -> TokenResponses:
         own @ white.values.T,
         own @ g.T - (own**2).sum(axis=1)[:, None] / 2,
     )
-
-
-def _mixture(dim: int, size: int, seed: int, mean: Array, cov: Array) -> tuple[Array, Array]:
-    """Points, half standard normal and half N(mean, cov), and their standard normal weights."""
-    points = normal_rule(dim, size, seed).copy()
-    values, axes = np.linalg.eigh(cov)
-    points[1::2] = mean + (points[1::2] @ axes) * np.sqrt(values) @ axes.T
-    along = (points - mean) @ axes
-    log_ratio = ((points**2).sum(axis=1) - (along**2 / values).sum(axis=1)) / 2
-    log_ratio -= np.log(values).sum() / 2
-    weights = 1 / (0.5 + 0.5 * np.exp(np.minimum(log_ratio, 700.0)))
-    return points, weights / weights.sum()
 
 
 def _quasi_responses(

@@ -18,6 +18,7 @@ from attnlimit.errors import NotConverged
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_limit, check_match, limit
 from attnlimit.tokens import Tokens
+from attnlimit.tokens.gaussian import normal_rule
 
 _QUASI_POINTS = 4096
 _BLOCK = 1024
@@ -61,6 +62,19 @@ class WhitenedHead:
     def tilts(self, z: Array) -> Array:
         """b(z) for whitened queries, one a row."""
         return self.offset + z @ self.B
+
+
+def normal_mixture(dim: int, size: int, seed: int, mean: Array, cov: Array) -> tuple[Array, Array]:
+    """Points, half standard normal and half N(mean, cov), and their standard normal weights."""
+    points = normal_rule(dim, size, seed).copy()
+    values, axes = np.linalg.eigh(cov)
+    wide = points[size // 2 :]  # every other point of a rule would lie on one side of the origin
+    wide[:] = mean + (wide @ axes) * np.sqrt(values) @ axes.T
+    along = (points - mean) @ axes
+    log_ratio = ((points**2).sum(axis=1) - (along**2 / values).sum(axis=1)) / 2
+    log_ratio -= np.log(values).sum() / 2
+    weights = 1 / (0.5 + 0.5 * np.exp(np.minimum(log_ratio, 700.0)))
+    return points, weights / weights.sum()
 
 
 def mean_covariance(head: Head, tokens: Tokens) -> Array:

@@ -184,3 +184,9 @@ def test_refusals():
         al.hardmax_error(al.Head(np.eye(40)), al.Signs(40), np.arange(1.0, 41), [10])
     with pytest.raises(al.BadInput):
         al.hardmax_error(head, al.Sphere(2), [1.0, 0.0], [1])
+
+
+def test_ties_leave_an_error_of_first_order_in_1_over_n():
+    head, n = al.Head(np.eye(2)), [400, 4000]
+    result = al.hardmax_error(head, al.Signs(2), [1.0, 0.0], n)
+    np.testing.assert_allclose(result.predicted_mse, result.mse, rtol=0.01)

@@ -17,12 +17,11 @@ from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result, table
 from attnlimit.theory.delta import average_over_queries, fluctuation
 from attnlimit.theory.limit import check_match
-from attnlimit.theory.moments import WhitenedHead
+from attnlimit.theory.moments import WhitenedHead, normal_mixture
 from attnlimit.theory.one_query.gaussian import check_score_std, gaussian_law
 from attnlimit.theory.one_query.product import tabulate_product
 from attnlimit.theory.one_query.quadrature import LaplaceTable, tabulate
 from attnlimit.tokens import IndependentForm, ScoreLaw, Tokens
-from attnlimit.tokens.gaussian import normal_rule
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,6 +181,7 @@ def _integrate(
 _QUERIES = 8192
 _NUMBERS = 2**20  # memory: fewer queries in high dimensions
 _KNOTS = 129
+_WIDEST = 0.375  # queries are drawn at most twice as wide
 
 
 def average_pointwise_error(
@@ -198,10 +198,19 @@ def average_pointwise_error(
 def _gaussian_halves(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[list[Array], float]:
     """f |V S^1/2 e|^2 + p (tr VSV' - |V S^1/2 e|^2) over two sets of queries.
 
-    f and p are splines in sigma, whose relative error is returned too.
+    f and p are splines in sigma, whose relative error is returned too. At large n the average is
+    of e^{|b|^2}, b the tilt: half of the queries are from the wider normal law that carries it.
     """
-    count = int(np.clip(2 ** int(np.log2(_NUMBERS / len(white.B))), 512, _QUERIES))
-    tilts = np.stack([white.tilts(normal_rule(len(white.B), count, seed)) for seed in (0, 1)])
+    B, dim = white.B, len(white.B)
+    count = int(np.clip(2 ** int(np.log2(_NUMBERS / dim)), 512, _QUERIES))
+    largest = max(float(np.linalg.eigvalsh(white.tilt_cov)[-1]), 1e-300)
+    power = min(1.0, _WIDEST / largest / max(1.0, largest / 4))  # most saturate at large ones
+    cov = np.asarray(np.linalg.inv(np.eye(dim) - 2 * power * B @ B.T), dtype=np.float64)
+    mean = 2 * power * cov @ B @ white.offset
+    rules = [normal_mixture(dim, count, seed, mean, cov) for seed in (0, 1)]
+    tilts, weights = (
+        np.stack(part) for part in zip(*((white.tilts(z), w) for z, w in rules), strict=True)
+    )
     sigma = np.linalg.norm(tilts, axis=2)
     gain = ((tilts @ white.metric) * tilts).sum(axis=2) / np.maximum(sigma, 1e-150) ** 2
     total = float(np.trace(white.metric))
@@ -215,5 +224,6 @@ def _gaussian_halves(white: WhitenedHead, n: NDArray[np.int64]) -> tuple[list[Ar
     logs = np.log(np.concatenate([law.mse, law.participation], axis=1))
     coarse = CubicSpline(knots[::2], logs[::2])(knots[1::2])
     along, across = np.split(np.exp(CubicSpline(knots, logs)(sigma)), 2, axis=2)
-    means = (gain[..., None] * along + (total - gain)[..., None] * across).mean(axis=1)
+    means = gain[..., None] * along + (total - gain)[..., None] * across
+    means = (weights[..., None] * means).sum(axis=1)
     return list(means), float(np.abs(np.expm1(coarse - logs[1::2])).max())
