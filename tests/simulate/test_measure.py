@@ -184,7 +184,7 @@ def test_other_sources_measure_themselves():
             return statistic, n, head
 
     assert al.measure(Source(), "mean", [5], head=2) == ("mean", [5], 2)
-    with pytest.raises(al.BadInput, match="head=0.*'draws'"):
+    with pytest.raises(al.BadInput, match=r"head=0.*'draws'"):
         al.measure(Source(), "mean", [5], draws=3)
     with pytest.raises(al.BadInput, match=r"control=True: got an unexpected .*'draws'"):
         al.measure(head(0.5), LINE, "mean", [10], 5, draws=5)
