@@ -51,11 +51,13 @@ def coded_query(scaled):
     return torch.round(scaled.float() * (127 / size.float())).double(), (size / 127)
 
 
-def index_scores(scaled, keys, mean):
-    """Scores by codes, in units of log 2."""
+def index_scores(scaled, keys, mean, coded=None):
+    """Scores by codes, in units of log 2; `coded` are keys as an index has them, less the mean."""
     query, unit = coded_query(scaled)
-    codes, scales = codes_of(keys, mean)
-    return ((codes - 7.5) @ query) * unit * scales[:, 0] + scaled @ mean.double()
+    if coded is None:
+        codes, scales = codes_of(keys, mean)
+        coded = (codes - 7.5) * scales
+    return coded.double() @ query * unit + scaled @ mean.double()
 
 
 def capped(scores, cap):
@@ -72,7 +74,19 @@ def outputs(scaled, keys, values, kept, chance, added, cap, sink):
 
 
 def one_level(
-    query, keys, values, mean, c, floor, stream, *, added=None, cap=0.0, sink=-1e30, held=None
+    query,
+    keys,
+    values,
+    mean,
+    c,
+    floor,
+    stream,
+    *,
+    added=None,
+    cap=0.0,
+    sink=-1e30,
+    held=None,
+    coded=None,
 ):
     """Kept keys and output of one query (d,), already scaled to units of log 2.
 
@@ -82,7 +96,7 @@ def one_level(
     n = len(keys)
     scaled = query.double()
     added = torch.zeros(n, dtype=torch.double) if added is None else added.double()
-    scores = capped(index_scores(scaled, keys, mean), cap) + added
+    scores = capped(index_scores(scaled, keys, mean, coded), cap) + added
     weights = rough_power(scores - scores.max())
     total = weights.sum() + (2 ** max(sink - float(scores.max()), -100) if sink > -1e29 else 0)
     chance = (c * weights / total).clamp_min(c * floor / n)
@@ -118,14 +132,27 @@ def padded(flags, size):
 
 
 def two_levels(
-    query, keys, values, mean, axes, rotation, c, floor, page_floor, stream, *, cap=0.0, sink=-1e30
+    query,
+    keys,
+    values,
+    mean,
+    axes,
+    rotation,
+    c,
+    floor,
+    page_floor,
+    stream,
+    *,
+    cap=0.0,
+    sink=-1e30,
+    coded=None,
 ):
     """Kept keys and output of one query, pages drawn first."""
     n, scaled = len(keys), query.double()
     blocks = -(-n // PAGE)
     pages = blocks - NEAR
     far, centre, spread, rough = pages_of(keys, mean, axes)
-    exact = capped(index_scores(scaled, keys, mean), cap)
+    exact = capped(index_scores(scaled, keys, mean, coded), cap)
     base = scaled @ mean.double()
     turned = scaled @ rotation.double()
     m, v = centre[:pages] @ turned, spread[:pages] @ turned**2

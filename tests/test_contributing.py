@@ -42,7 +42,7 @@ def test_the_example_of_an_experiment_is_reproduced(tmp_path):
     file.write_text(EXAMPLES["An experiment"])
     sizes = ["--set", "n=[10,50]", "--set", "replicates=200", "--workers", "1"]
     out = run("-m", "attnlimit", "reproduce", file, *sizes, "--out", tmp_path / "runs")
-    assert "Predictions are within" in out
+    assert "predictions are within" in out
 
 
 POINTS = """
@@ -88,4 +88,4 @@ def test_examples_of_an_installed_package_are_found_by_their_names(tmp_path):
     run("-c", USE)
     sizes = ["--set", "n=[10,50]", "--set", "replicates=200", "--workers", "1"]
     out = run("-m", "attnlimit", "reproduce", "uniform-mean", *sizes, "--out", tmp_path / "runs")
-    assert "Predictions are within" in out
+    assert "predictions are within" in out

@@ -39,7 +39,7 @@ LOST = """() => [...document.querySelectorAll("pre, table, mjx-container, img")]
     return true;
   })
   .map(node => node.tagName + ' ' + node.innerText.slice(0, 40))"""
-ALL_SET = """() => document.querySelectorAll("article div.math").length
+ALL_SET = """() => document.querySelectorAll("article .math").length
   === document.querySelectorAll("article mjx-container").length"""
 # WCAG's ratio of the text's and the page's luminance.
 CONTRAST = """() => {

@@ -70,15 +70,17 @@ class Layer:
         stream = reference.stream_of(seed, 3, head, int(self.count[row]))
         mean = torch.from_numpy(self.index.mean[row])
         given = self.query[task], self.keys[row].float(), self.values[row].float(), mean
+        # A number between two codes may have either: the reference scores by those of the index.
+        coded = torch.from_numpy(self.index.decoded(row, 0, int(self.count[row])))
         if levels == 1:
             extra = None if added is None else torch.from_numpy(added[row])
             return reference.one_level(
-                *given, c, FLOOR, stream, cap=cap, sink=float(sink), added=extra
+                *given, c, FLOOR, stream, cap=cap, sink=float(sink), added=extra, coded=coded
             )
         pages = self.index.pages
         turned = torch.from_numpy(pages.axes[row]), torch.from_numpy(pages.rotation[row])
         return reference.two_levels(
-            *given, *turned, c, FLOOR, PAGE_FLOOR, stream, cap=cap, sink=float(sink)
+            *given, *turned, c, FLOOR, PAGE_FLOOR, stream, cap=cap, sink=float(sink), coded=coded
         )
 
 
@@ -219,6 +221,17 @@ def test_integer_products_are_the_same_on_every_cpu(features):
     codes, _ = reference.codes_of(layer.keys[0], torch.from_numpy(layer.index.mean[0]))
     wanted = (codes @ torch.from_numpy(coded).double()).numpy()
     assert (out.reshape(-1)[:200] == wanted).all()
+
+
+def test_codes_differ_from_the_reference_only_between_two():
+    layer = Layer(700, 64, 1, 1, 3)
+    mean = torch.from_numpy(layer.index.mean[0])
+    codes, unit = reference.codes_of(layer.keys[0], mean)
+    own = torch.from_numpy(layer.index.decoded(0, 0, 700)).double() / unit + 7.5
+    place = (layer.keys[0].double() - mean.double()) / unit + 8
+    between = (place - place.round()).abs() < 1e-5
+    torch.testing.assert_close(own[~between], codes[~between], rtol=0, atol=1e-4)
+    assert ((own - codes)[between].abs() < 1.001).all()
 
 
 def centred(layer):
