@@ -31,7 +31,6 @@ from attnlimit.decoding.cost import cost_model
 from attnlimit.decoding.dot import BLOCK
 from attnlimit.decoding.index import (
     FLOOR,
-    MULTIPLE,
     PAGE_FLOOR,
     SPARE_PAGES,
     KeyIndex,
@@ -138,7 +137,7 @@ class Problem:
         pages = self.pages
         thresholds = np.full(len(self.query), c, np.float32)
         decode_by_pages(
-            *self.common, *pages.arrays(), thresholds, FLOOR, MULTIPLE, PAGE_FLOOR,
+            *self.common, *pages.arrays(), thresholds, FLOOR, np.ones_like(thresholds), PAGE_FLOOR,
             SPARE_PAGES, seed, 0, self.count[:1], self.masses, self.scratch, self.chosen, self.out,
             self.stats,
         )  # fmt: skip

@@ -27,7 +27,6 @@ LARGE_PAGE = 1 << 21
 """Bytes of a large page of memory."""
 FLOOR = np.float32(0.02)
 """Least probability of a key within its page."""
-MULTIPLE = np.float32(1.0)
 PAGE_FLOOR, SPARE_PAGES = np.float32(TwoLevel.page_floor), np.float32(TwoLevel.spare_pages)
 RIDGE = 0.01
 """Share of the mean variance that is added to that of each axis of the page summaries."""
@@ -223,6 +222,11 @@ def threshold_of(sampler: Sampler | None) -> float:
         f"Fast decoding draws keys by thresholds, and {sampler.name} is none; use al.Threshold(c), "
         "or sampled_attention for other samplers."
     )
+
+
+def multiple_of(sampler: Sampler | None) -> float:
+    """Return how many times its share of the mass, times c, the probability of a page is."""
+    return sampler.multiple if isinstance(sampler, TwoLevel) else 1.0
 
 
 def levels_of(sampler: Sampler) -> int | None:

@@ -70,7 +70,8 @@ def capped(score, cap):
 
 @njit(**OPTIONS)
 def combine(
-    query, keys, values, first, added, cap, sink, base, places, chances, shares, count, scores, out,
+    query, keys, values, first, added, cap, sink, mean, base, places, chances, shares, count,
+    scores, out,
 ):  # fmt: skip
     """Attention over kept keys, their weights divided by their probabilities.
 
@@ -78,10 +79,12 @@ def combine(
     error, from the kept keys alone.
     """
     width = len(out)
+    if cap <= 0 and sink <= NEVER:
+        base = F(0)  # the same for all keys: left out, scores are small and rounded less
     top = sink
     for t in range(count):
         slot = first + places[t]
-        x = capped(product_with_key(query, keys, slot, places[t], base), cap)
+        x = capped(product_with_key(query, keys, slot, places[t], mean) + base, cap)
         if len(added):
             x += added[slot]
         scores[t] = x
@@ -248,8 +251,8 @@ def keys_of_task(
                 prefetch_row(values, first + j)
                 kept += 1
     square = combine(
-        scaled, keys, values, first, added, cap, sink, base, places, chances, shares, kept, scores,
-        out,
+        scaled, keys, values, first, added, cap, sink, mean, base, places, chances, shares, kept,
+        scores, out,
     )  # fmt: skip
     return kept, square
 
@@ -459,8 +462,8 @@ def pages_of_task(
                 prefetch_row(values, first + j)
                 kept += 1
     square = combine(
-        scaled, keys, values, first, added, cap, sink, base, places, chances, shares, kept, scores,
-        out,
+        scaled, keys, values, first, added, cap, sink, mean, base, places, chances, shares, kept,
+        scores, out,
     )  # fmt: skip
     return kept, BLOCK * read + far, square
 
@@ -501,7 +504,7 @@ def decode_by_pages(
         kept, scored, square = pages_of_task(
             query[task], scale, row_of(keys, row), row_of(values, row), first[row], count[row],
             added[row % len(added)], cap, sinks[head], codes[row], scales[row], mean[row],
-            rough[row], lanes[row], far_codes[row], far_scales[row], c[head], floor, multiple,
-            least, stream, masses[task, :whole], scratch[task], chosen[task], out[task],
+            rough[row], lanes[row], far_codes[row], far_scales[row], c[head], floor,
+            multiple[head], least, stream, masses[task, :whole], scratch[task], chosen[task], out[task],
         )  # fmt: skip
         add_to(stats[task], kept, scored, square)

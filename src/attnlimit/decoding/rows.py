@@ -228,23 +228,23 @@ def _prefetch_row(store, slot):
     return lambda store, slot: prefetch(store, slot * store.shape[1], store.shape[1])
 
 
-def product_with_key(query, keys, slot, place, base):
-    """Product of a query with a stored key; `base` is that with the mean key."""
+def product_with_key(query, keys, slot, place, mean):
+    """Product of a query with a stored key less the mean key."""
 
 
 @overload(product_with_key)
-def _product_with_key(query, keys, slot, place, base):
+def _product_with_key(query, keys, slot, place, mean):
     if not isinstance(keys, types.BaseTuple):
 
-        def whole(query, keys, slot, place, base):
+        def whole(query, keys, slot, place, mean):
             x = F(0)
             for i in range(len(query)):
-                x += query[i] * widen(keys[slot, i])
+                x += query[i] * (widen(keys[slot, i]) - mean[i])
             return x
 
         return whole
 
-    def coded(query, keys, slot, place, base):
+    def coded(query, keys, slot, place, mean):
         codes, lower, scales = keys
         block, lane = place // BLOCK, place % BLOCK
         x, total = F(0), F(0)
@@ -261,7 +261,7 @@ def _product_with_key(query, keys, slot, place, base):
                 x += first * low + second * high
                 total += first + second
         middle = F(127.5) if len(lower) else F(120)
-        return (x - middle * total) * (scales[place] / F(16)) + base
+        return (x - middle * total) * (scales[place] / F(16))
 
     return coded
 
