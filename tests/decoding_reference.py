@@ -73,6 +73,17 @@ def outputs(scaled, keys, values, kept, chance, added, cap, sink):
     return (weights / total) @ values[kept].double()
 
 
+def near_a_tie(draw, chance):
+    """Whether rounding may decide if a key is kept."""
+    return bool(((draw - chance).abs() < 1e-5 * chance).any())
+
+
+def between_codes(scaled):
+    """Whether a number of the query lies in the middle of two codes."""
+    place = scaled / coded_query(scaled)[1]
+    return bool(((place - place.round()).abs() > 0.5 - 1e-4).any())
+
+
 def one_level(
     query,
     keys,
@@ -88,7 +99,7 @@ def one_level(
     held=None,
     coded=None,
 ):
-    """Kept keys and output of one query (d,), already scaled to units of log 2.
+    """Kept keys, if rounding may decide of one, and output of a query (d,) in units of log 2.
 
     `held` are the keys that kept ones are read as, if a cache has rounded them.
     """
@@ -100,11 +111,12 @@ def one_level(
     weights = rough_power(scores - scores.max())
     total = weights.sum() + (2 ** max(sink - float(scores.max()), -100) if sink > -1e29 else 0)
     chance = (c * weights / total).clamp_min(c * floor / n)
-    kept = uniform(np.arange(n), stream) < chance
+    draw = uniform(np.arange(n), stream)
+    kept, close = draw < chance, between_codes(scaled) or near_a_tie(draw, chance)
     best = int(scores.argmax())
     chance = chance.clamp_max(1.0)
     kept[best], chance[best] = True, 1.0
-    return kept, outputs(scaled, held, values, kept, chance, added, cap, sink)
+    return kept, close, outputs(scaled, held, values, kept, chance, added, cap, sink)
 
 
 def pages_of(keys, mean, axes):
@@ -146,8 +158,9 @@ def two_levels(
     cap=0.0,
     sink=-1e30,
     coded=None,
+    multiple=1.0,
 ):
-    """Kept keys and output of one query, pages drawn first."""
+    """Kept keys, if rounding may decide of one, and output of a query; pages are drawn first."""
     n, scaled = len(keys), query.double()
     blocks = -(-n // PAGE)
     pages = blocks - NEAR
@@ -180,8 +193,9 @@ def two_levels(
     masses = rough_power(mass - top)
     sinks = 2 ** max(sink - top, -100) if sink > -1e29 else 0
     total = weights[near | is_far].sum() + masses.sum() + sinks
-    page_chance = (c * masses / total).clamp_min(page_floor)
-    came = uniform(np.arange(pages), int(mixed(stream + 1))) < page_chance
+    page_chance = (multiple * c * masses / total).clamp_min(page_floor)
+    draw = uniform(np.arange(pages), int(mixed(stream + 1)))
+    came, close = draw < page_chance, between_codes(scaled) or near_a_tie(draw, page_chance)
     came[0] = False
     came[rough[:pages]] = False
     page_chance = page_chance.clamp_max(1.0)
@@ -197,13 +211,15 @@ def two_levels(
     wanted = (c * weights / total).clamp_min(c * floor / n)
     chance = wanted.minimum(share)
     draw = uniform(np.arange(n), stream)
-    kept = read & (draw * share < wanted)
+    kept, close = read & (draw * share < wanted), close or near_a_tie(draw * share, wanted)
     far_stream = int(mixed(stream + 2))
     for page in range(1, pages):
         for number in range(OUTLIERS):
             j = page * PAGE + int(far[page, number])
-            kept[j] = bool(uniform([OUTLIERS * page + number], far_stream)[0] < wanted[j])
+            draw = uniform([OUTLIERS * page + number], far_stream)
+            kept[j], close = bool(draw[0] < wanted[j]), close or near_a_tie(draw, wanted[j])
     best = torch.where(near)[0][exact[near].argmax()]
     kept[best], chance[best] = True, 1.0
     added = torch.zeros(n, dtype=torch.double)
-    return kept, outputs(scaled, keys, values, kept, chance.clamp_max(1.0), added, cap, sink)
+    chance = chance.clamp_max(1.0)
+    return kept, close, outputs(scaled, keys, values, kept, chance, added, cap, sink)

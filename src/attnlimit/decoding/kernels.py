@@ -16,6 +16,7 @@ from numba import njit, prange
 
 from attnlimit.decoding.dot import BLOCK, dot_block, prefetch
 from attnlimit.decoding.rows import (
+    INNER,
     OPTIONS,
     OUTLIERS,
     F,
@@ -68,7 +69,7 @@ def capped(score, cap):
     return cap * F(np.tanh(score / cap)) if cap > 0 else score
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def combine(
     query, keys, values, first, added, cap, sink, mean, base, places, chances, shares, count,
     scores, out,
@@ -79,8 +80,6 @@ def combine(
     error, from the kept keys alone.
     """
     width = len(out)
-    if cap <= 0 and sink <= NEVER:
-        base = F(0)  # the same for all keys: left out, scores are small and rounded less
     top = sink
     for t in range(count):
         slot = first + places[t]
@@ -121,7 +120,7 @@ def combine(
     return square
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def score_block(codes, block, scales, coded, unit, offset, base, cap, sums, scores):
     """Approximate scores of the 64 keys of a block."""
     dot_block(codes, block, coded, codes.shape[1] // (4 * BLOCK), sums)
@@ -133,7 +132,7 @@ def score_block(codes, block, scales, coded, unit, offset, base, cap, sums, scor
             scores[lane] = capped(scores[lane], cap)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def largest(scores):
     """Largest of the scores."""
     top = NEVER
@@ -142,7 +141,7 @@ def largest(scores):
     return top
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def exponentiate(scores, top):
     """Replace scores by 2^(score - top), to 3 %; return their sum."""
     bits = scores.view(np.int32)
@@ -154,7 +153,7 @@ def exponentiate(scores, top):
     return total
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def draw_block(weights, ratio, least, share, base, stream, flags):
     """Flag the keys that are kept: with probability min(share, max(ratio weight, least)).
 
@@ -169,7 +168,7 @@ def draw_block(weights, ratio, least, share, base, stream, flags):
     return some != 0
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def flagged(flags, hits):
     """List the lanes that are flagged in `hits`; return their number."""
     words, count = flags.view(np.uint64), 0
@@ -182,14 +181,24 @@ def flagged(flags, hits):
     return count
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def sink_weight(sink, top):
     """2^(sink - top) of a sink that is a parameter of the model, 0 without one."""
     return F(2.0) ** max(sink - top, F(-100)) if sink > NEVER else F(0)
 
 
-@njit(**OPTIONS)
-def prepare(query, scale, mean, scaled, coded):
+@njit(**INNER)
+def mean_counts(cap, sink):
+    """Whether scores need the product with the mean key.
+
+    Without a soft cap or a sink it is the same for all keys; scores without it are smaller, and
+    rounded less.
+    """
+    return cap > 0 or sink > NEVER
+
+
+@njit(**INNER)
+def prepare(query, scale, mean, cap, sink, scaled, coded):
     """Scale and round a query; return the unit and offset of its products, and that of the mean."""
     size, base = F(1e-30), F(0)
     for i in range(len(query)):
@@ -202,10 +211,10 @@ def prepare(query, scale, mean, scaled, coded):
         x = np.int8(np.rint(scaled[i] * (F(127) / size)))
         coded[i] = x
         total += np.int64(x)
-    return size / F(127), F(7.5) * F(total), base
+    return size / F(127), F(7.5) * F(total), base if mean_counts(cap, sink) else F(0)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def keys_of_task(
     query, scale, keys, values, first, n, added, cap, sink, codes, scales, mean, c, floor, stream,
     scores, chosen, out,
@@ -213,7 +222,7 @@ def keys_of_task(
     """One query over all keys of its row; return the keys kept and the squared error."""
     d, blocks = len(query), (n + BLOCK - 1) // BLOCK
     scaled, coded, sums = np.empty(d, F), np.empty(d, np.int8), np.empty(BLOCK, np.int32)
-    unit, offset, base = prepare(query, scale, mean, scaled, coded)
+    unit, offset, base = prepare(query, scale, mean, cap, sink, scaled, coded)
     scores = scores[: BLOCK * blocks]
     top, best_block = NEVER, 0
     for block in range(blocks):
@@ -257,7 +266,7 @@ def keys_of_task(
     return kept, square
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def add_to(stats, kept, scored, square):
     """Add one query's numbers to the sums of its head; the last one is of this query alone."""
     stats[0] += kept
@@ -294,9 +303,9 @@ def decode_by_keys(
         add_to(stats[task], kept, count[row], square)
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def masses_of_row(
-    query, scale, mean, rotation, centre, spread, lift, rough, cap, pages, low, high, masses,
+    query, scale, mean, rotation, centre, spread, lift, rough, cap, sink, pages, low, high, masses,
 ):  # fmt: skip
     """Logarithms of the masses of a row's pages, in blocks `low` to `high` of 64 pages.
 
@@ -308,7 +317,7 @@ def masses_of_row(
     for g in range(group):
         for k in range(d):
             x = query[g, k] * scale
-            base[g] += x * mean[k]
+            base[g] += x * mean[k] if mean_counts(cap, sink) else F(0)
             for i in range(d):
                 turned[g, i] += x * rotation[k, i]
     for block in range(low, min(high, (pages + BLOCK - 1) // BLOCK)):
@@ -336,7 +345,7 @@ def masses_of_row(
                     mass[lane] = NEVER
 
 
-@njit(**OPTIONS)
+@njit(**INNER)
 def pages_of_task(
     query, scale, keys, values, first, n, added, cap, sink, codes, scales, mean, rough, lanes,
     far_codes, far_scales, c, floor, multiple, page_floor, stream, mass, scores, chosen, out,
@@ -349,7 +358,7 @@ def pages_of_task(
     d, blocks = len(query), (n + BLOCK - 1) // BLOCK
     pages = blocks - NEAR
     scaled, coded, sums = np.empty(d, F), np.empty(d, np.int8), np.empty(BLOCK, np.int32)
-    unit, offset, base = prepare(query, scale, mean, scaled, coded)
+    unit, offset, base = prepare(query, scale, mean, cap, sink, scaled, coded)
     order, page_chances = np.empty(blocks, np.int64), np.empty(blocks, F)
     for number in range(NEAR + 1):
         order[number] = 0 if number == 0 else blocks - number
@@ -492,8 +501,8 @@ def decode_by_pages(
         blocks = (pages + BLOCK - 1) // BLOCK
         masses_of_row(
             query[own], scale, mean[row], rotation[row], centre[row], spread[row], lift[row],
-            rough[row], cap, pages, blocks * number // parts, blocks * (number + 1) // parts,
-            masses[own],
+            rough[row], cap, sinks[0], pages, blocks * number // parts,
+            blocks * (number + 1) // parts, masses[own],
         )  # fmt: skip
     for task in prange(len(query)):
         row, head = task // group, task % heads
@@ -505,6 +514,7 @@ def decode_by_pages(
             query[task], scale, row_of(keys, row), row_of(values, row), first[row], count[row],
             added[row % len(added)], cap, sinks[head], codes[row], scales[row], mean[row],
             rough[row], lanes[row], far_codes[row], far_scales[row], c[head], floor,
-            multiple[head], least, stream, masses[task, :whole], scratch[task], chosen[task], out[task],
+            multiple[head], least, stream, masses[task, :whole], scratch[task], chosen[task],
+            out[task],
         )  # fmt: skip
         add_to(stats[task], kept, scored, square)
