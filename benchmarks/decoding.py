@@ -137,9 +137,8 @@ class Problem:
         pages = self.pages
         thresholds = np.full(len(self.query), c, np.float32)
         decode_by_pages(
-            *self.common, *pages.arrays(), thresholds, FLOOR, np.ones_like(thresholds), PAGE_FLOOR,
-            SPARE_PAGES, seed, 0, self.count[:1], self.masses, self.scratch, self.chosen, self.out,
-            self.stats,
+            *self.common, *pages.arrays(), thresholds, FLOOR, PAGE_FLOOR, SPARE_PAGES, seed, 0,
+            self.count[:1], self.masses, self.scratch, self.chosen, self.out, self.stats,
         )  # fmt: skip
 
     def error(self, run: Callable[[int], None], draws: int = 200) -> float:

@@ -158,7 +158,6 @@ def two_levels(
     cap=0.0,
     sink=-1e30,
     coded=None,
-    multiple=1.0,
 ):
     """Kept keys, if rounding may decide of one, and output of a query; pages are drawn first."""
     n, scaled = len(keys), query.double()
@@ -193,7 +192,7 @@ def two_levels(
     masses = rough_power(mass - top)
     sinks = 2 ** max(sink - top, -100) if sink > -1e29 else 0
     total = weights[near | is_far].sum() + masses.sum() + sinks
-    page_chance = (multiple * c * masses / total).clamp_min(page_floor)
+    page_chance = (c * masses / total).clamp_min(page_floor)
     draw = uniform(np.arange(pages), int(mixed(stream + 1)))
     came, close = draw < page_chance, between_codes(scaled) or near_a_tie(draw, page_chance)
     came[0] = False

@@ -47,7 +47,6 @@ from attnlimit.decoding.index import (
     PAGE_FLOOR,
     SPARE_PAGES,
     levels_of,
-    multiple_of,
     threshold_of,
 )
 from attnlimit.decoding.kernels import NEAR, NEVER, decode_by_keys, decode_by_pages
@@ -213,7 +212,6 @@ class _Session:
             plan.check_model(model)
         table = sampler_table(network, plan)
         self.c = np.array([[threshold_of(s) for s in row] for row in table], np.float32)
-        self.multiple = np.array([[multiple_of(s) for s in row] for row in table], np.float32)
         given = {levels_of(s) for row in table for s in row if s is not None}
         chosen = given.pop() if len(given) == 1 else None
         if levels not in (None, 1, 2):
@@ -514,8 +512,8 @@ class _Session:
             )
         else:
             decode_by_pages(
-                *common, *pages.arrays(), c, FLOOR, self.multiple[number], PAGE_FLOOR, SPARE_PAGES,
-                self.seed, number, length, masses, scratch, chosen, out, totals,
+                *common, *pages.arrays(), c, FLOOR, PAGE_FLOOR, SPARE_PAGES, self.seed,
+                number, length, masses, scratch, chosen, out, totals,
             )  # fmt: skip
         output = torch.from_numpy(out).view(batch, 1, heads, -1).to(query.dtype)
         if self.limit is not None:

@@ -224,11 +224,6 @@ def threshold_of(sampler: Sampler | None) -> float:
     )
 
 
-def multiple_of(sampler: Sampler | None) -> float:
-    """Return how many times its share of the mass, times c, the probability of a page is."""
-    return sampler.multiple if isinstance(sampler, TwoLevel) else 1.0
-
-
 def levels_of(sampler: Sampler) -> int | None:
     """Return the levels that a sampler's law is of; None for a threshold by exact weights."""
     return sampler.levels if sampler.needs_keys else None

@@ -348,7 +348,7 @@ def masses_of_row(
 @njit(**INNER)
 def pages_of_task(
     query, scale, keys, values, first, n, added, cap, sink, codes, scales, mean, rough, lanes,
-    far_codes, far_scales, c, floor, multiple, page_floor, stream, mass, scores, chosen, out,
+    far_codes, far_scales, c, floor, page_floor, stream, mass, scores, chosen, out,
 ):  # fmt: skip
     """One query over drawn pages of its row; return keys kept, keys scored and squared error.
 
@@ -402,7 +402,7 @@ def pages_of_task(
     top = max(top, max(largest(far_scores), largest(mass)))
     apart = exponentiate(far_scores, top) + sink_weight(sink, top)
     total = apart + exponentiate(scores[: BLOCK * read], top) + exponentiate(mass, top)
-    ratio = multiple * c / total
+    ratio = c / total
     page_stream, far_stream = mixed(U(stream + U(1))), mixed(U(stream + U(2)))
     flags, hits = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.int64)
     for block in range(len(mass) // BLOCK):
@@ -480,7 +480,7 @@ def pages_of_task(
 @njit(parallel=True, cache=True, **OPTIONS)
 def decode_by_pages(
     query, scale, keys, values, first, count, added, cap, sinks, codes, scales, mean, rotation,
-    centre, spread, lift, rough, lanes, far_codes, far_scales, c, floor, multiple, page_floor,
+    centre, spread, lift, rough, lanes, far_codes, far_scales, c, floor, page_floor,
     spare_pages, seed, layer, length, masses, scratch, chosen, out, stats,
 ):  # fmt: skip
     """Attention over keys drawn in two stages: pages by their cumulants, keys by 4-bit scores.
@@ -514,7 +514,7 @@ def decode_by_pages(
             query[task], scale, row_of(keys, row), row_of(values, row), first[row], count[row],
             added[row % len(added)], cap, sinks[head], codes[row], scales[row], mean[row],
             rough[row], lanes[row], far_codes[row], far_scales[row], c[head], floor,
-            multiple[head], least, stream, masses[task, :whole], scratch[task], chosen[task],
+            least, stream, masses[task, :whole], scratch[task], chosen[task],
             out[task],
         )  # fmt: skip
         add_to(stats[task], kept, scored, square)

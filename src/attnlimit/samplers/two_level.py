@@ -37,17 +37,15 @@ FROZEN = math.sqrt(2 * math.log(PAGE))
 class TwoLevel(ByKeys):
     """Threshold sampling that scores the keys of some pages of 64 only.
 
-    Page B is read with probability pi_B, `multiple` c times its share of the mass by mean and
-    variance of its keys. Key j of a page that is read is kept so that its probability is
-    min(pi_B, c P_j) in all, P_j its weight by 4-bit keys, and at least `floor` times an equal
-    share. First and last pages, pages of
+    Page B is read with probability pi_B, proportional to its mass by mean and variance of its keys.
+    Key j of a page that is read is kept so that its probability is min(pi_B, c P_j) in all, P_j its
+    weight by 4-bit keys, and at least `floor` times an equal share. First and last pages, pages of
     several outlying keys and two such keys of every other page are always scored. Texts of few
     pages are read with one level.
     """
 
     c: float
     floor: float = 0.02
-    multiple: float = 1.0
     page_floor: ClassVar[float] = 0.02
     """Least probability of a page, in short texts."""
     spare_pages: ClassVar[float] = 10.0
@@ -57,7 +55,6 @@ class TwoLevel(ByKeys):
 
     def __post_init__(self) -> None:
         checks.positive(self.c, "c")
-        checks.positive(self.multiple, "multiple")
         if not 0 <= checks.real_number(self.floor, "floor") <= 1:
             raise BadInput(f"floor must lie between 0 and 1, got {self.floor:g}.")
 
@@ -67,8 +64,7 @@ class TwoLevel(ByKeys):
 
     @property
     def name(self) -> str:
-        more = "" if self.multiple == 1 else f", {self.multiple:g} times the pages"
-        return f"two levels {self.c:g}{more}"
+        return f"two levels {self.c:g}"
 
     @property
     def threshold(self) -> float:
@@ -174,7 +170,7 @@ class BoundTwoLevel(BoundSampler):
         total = relative.sum(-1, keepdim=True) + 1 - (weight * drawn).sum(-1, keepdim=True)
         spare = self.rule.spare_pages * PAGE / (queries + 1).float()
         least = spare.clamp_max(self.rule.page_floor)[:, None]
-        wanted = (self.rule.multiple * self.rule.c * relative / total).maximum(least).clamp_max(1.0)
+        wanted = (self.rule.c * relative / total).maximum(least).clamp_max(1.0)
         short = queries + 1 < (NEAR + 2) * PAGE
         return torch.where(drawn & ~short[:, None], wanted, 1.0), apart
 
