@@ -18,7 +18,7 @@ SAMPLERS = [
     al.TopP(0.6),
     al.Threshold(4.0),
     al.Threshold(4.0, proxy="2bit"),
-    al.Threshold(4.0, proxy="rank2", floor=0.5),
+    al.Threshold(4.0, proxy="4bit", floor=0.5),
     al.Threshold(4.0, proxy="page3"),
     al.Window(4, random=4),
     al.Window(5, random=0),

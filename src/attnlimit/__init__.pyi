@@ -21,7 +21,6 @@ from .samplers import Iid as Iid
 from .samplers import Keep as Keep
 from .samplers import Pages as Pages
 from .samplers import Proxy as Proxy
-from .samplers import Rank as Rank
 from .samplers import Sampler as Sampler
 from .samplers import SinksAndRecent as SinksAndRecent
 from .samplers import SinksAndWindow as SinksAndWindow
@@ -51,8 +50,6 @@ from .theory.one_query.sampled import SamplerLaw as SamplerLaw
 from .theory.predict import predict as predict
 from .theory.rates import Rate as Rate
 from .theory.rates import rate as rate
-from .theory.regimes import Regimes as Regimes
-from .theory.regimes import regimes as regimes
 from .theory.uniform.uniform import UniformBound as UniformBound
 from .theory.uniform.uniform import uniform_bound as uniform_bound
 from .tokens import Ball as Ball

@@ -42,8 +42,6 @@ from .eviction.rules import Tova as Tova
 from .eviction.rules import register_rule as register_rule
 from .loading import LoadedModel as LoadedModel
 from .loading import load as load
-from .profile import DeltaCurves as DeltaCurves
-from .profile import delta_curves as delta_curves
 from .sampled import AttentionStats as AttentionStats
 from .sampled import sampled_attention as sampled_attention
 from .texts import Corpus as Corpus

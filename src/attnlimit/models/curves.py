@@ -18,7 +18,7 @@ from attnlimit.errors import BadInput
 from attnlimit.intervals import excess_kurtosis, skewness
 from attnlimit.models.attention import row_blocks
 from attnlimit.models.captured import Captured, CapturedHead
-from attnlimit.models.profile import first_order, head_influence, is_reliable
+from attnlimit.models.profile import head_influence
 from attnlimit.samplers import Iid, Sampler
 from attnlimit.samplers.base import check_sampler, generator_of
 from attnlimit.simulate.sampled import drawn_outputs
@@ -240,9 +240,10 @@ def _delta(head: CapturedHead, statistic: str, replacement: bool, counts: Counts
             each = (weights.square() * distance).sum(1) * (scores > -torch.inf).sum(1)
             total += float(each.double().sum())
         variance = total / len(head)
-    value = first_order(np.asarray(variance), counts, len(head), replacement)
-    expansion = np.array([influence.mean_participation]), np.array([influence.second_order])
-    reliable = is_reliable(*expansion, counts)[0]
+    size = len(head)
+    # Of different tokens the error is smaller by (N - n) / (N - 1).
+    left = 1.0 if replacement else np.maximum(size - counts, 0) / max(size - 1, 1)
+    value, reliable = variance / counts * left, influence.reliable(counts)
     notes: tuple[str, ...] = ()
     if not reliable.all():
         listed = ", ".join(map(str, counts[~reliable]))

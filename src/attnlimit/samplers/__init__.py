@@ -3,7 +3,7 @@
 from attnlimit.samplers.base import Products, Sampler, check_sampler
 from attnlimit.samplers.keep import Keep
 from attnlimit.samplers.positional import SinksAndRecent, SinksAndWindow, Window
-from attnlimit.samplers.proxies import Bits, Index, Pages, Proxy, Rank
+from attnlimit.samplers.proxies import Bits, Index, Pages, Proxy
 from attnlimit.samplers.published import MagicPIG, Quest, Santa, Twilight, VAttention
 from attnlimit.samplers.spec import parse_sampler, register, sampler_names, sampler_spec
 from attnlimit.samplers.threshold import Threshold
@@ -21,7 +21,6 @@ __all__ = [
     "Products",
     "Proxy",
     "Quest",
-    "Rank",
     "Sampler",
     "Santa",
     "SinksAndRecent",
