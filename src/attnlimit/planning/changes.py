@@ -221,13 +221,6 @@ class SamplingTerms(Accumulator):
             for sampler, places in others:
                 self._add_sampler(number, sampler, places, block, layer)
 
-    def merge(self, other: SamplingTerms) -> None:
-        """Add the sums of other layers of the same text."""
-        for name in ("variance", "bias", "rough", "keys"):
-            getattr(self, name)[...] += getattr(other, name)
-        self.visible += other.visible
-        self.bound.sums += other.bound.sums
-
     def part(self, first: int, last: int) -> SamplingTerms:
         """Return the sums of tables `first` to `last`."""
         own = copy(self)

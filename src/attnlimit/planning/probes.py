@@ -9,7 +9,7 @@ written layer by layer, from which plans are made without the model.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -393,12 +393,11 @@ def kept_probes(capture: Captured) -> Probes:
     return capture.probes
 
 
-def replay(capture: Captured, reduce: Reduce, layers: Iterable[int] | None = None) -> ProbeRun:
-    """Hand on layers' gradients from files, all by default, in the order of the passes."""
+def replay(capture: Captured, reduce: Reduce) -> ProbeRun:
+    """Hand on layers' gradients from files, in the order of the passes."""
     numbers = []
-    chosen = sorted(capture.layers if layers is None else layers, reverse=True)
     for group in groups_of(kept_probes(capture).count):
-        for number in chosen:
+        for number in sorted(capture.layers, reverse=True):
             layer = capture.layers[number]
             assert layer.gradients is not None
             numbers.append((layer.gradients.scale, layer.gradients.limit))
