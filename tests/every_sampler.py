@@ -8,7 +8,7 @@ from attnlimit.models.captured import CapturedLayer
 from attnlimit.models.captures import Capture
 from attnlimit.samplers import Products, Quest, Santa, Twilight
 from attnlimit.samplers.base import generator_of
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from outside_sampler import Nearby
 
 SAMPLERS = [

@@ -16,7 +16,7 @@ from attnlimit.planning.head_budget import (
 )
 from attnlimit.planning.search import Tolerance, first_within, smallest_n, smallest_on_grid
 from attnlimit.samplers.base import generator_of
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from attnlimit.theory.one_query.sampler import sampler_law
 from every_sampler import made_capture
 from outside_sampler import Nearby

@@ -25,7 +25,7 @@ from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result
 from attnlimit.samplers import Iid, Sampler, Threshold, TopK, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from attnlimit.theory.decision import decision_changes
 from attnlimit.theory.one_query.sampler import sampler_law
 from attnlimit.threads import small_matrices

@@ -21,7 +21,7 @@ from attnlimit.models.captured import Captured, CapturedHead
 from attnlimit.models.profile import head_influence
 from attnlimit.samplers import Iid, Sampler
 from attnlimit.samplers.base import check_sampler, generator_of
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from attnlimit.theory.one_query.population import population_law
 from attnlimit.theory.one_query.sampler import sampler_law
 from attnlimit.theory.two_query.population import population_mean_error

@@ -21,12 +21,11 @@ from typing import TypeVar
 from attnlimit.errors import BadInput
 from attnlimit.registry import Registry
 from attnlimit.samplers.base import Sampler
-from attnlimit.samplers.keep import Keep
 from attnlimit.samplers.positional import SinksAndRecent, SinksAndWindow, Window
 from attnlimit.samplers.threshold import Threshold
 from attnlimit.samplers.top import TopK, TopP
 from attnlimit.samplers.two_level import TwoLevel
-from attnlimit.samplers.uniform import Iid, WithoutReplacement
+from attnlimit.samplers.uniform import Iid, Keep, WithoutReplacement
 
 Kind = TypeVar("Kind", bound=type[Sampler])
 REGISTERED: Registry[type[Sampler]] = Registry("attnlimit.samplers")

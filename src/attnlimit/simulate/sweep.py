@@ -16,11 +16,11 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.simulate.controls import Controls
 from attnlimit.simulate.engine import prefix_outputs
 from attnlimit.simulate.statistics import (
     NORMS,
     SQUARED,
+    Controls,
     Prefix,
     Reference,
     covariance_square,
