@@ -127,18 +127,6 @@ def hardmax_error(head: Head, tokens: Tokens, x: ArrayLike, n: ArrayLike) -> Har
     return HardmaxError(counts, scale=scale, law=rows[0].law, **columns)
 
 
-def hardmax_target(head: Head, tokens: Tokens, t: Array) -> Array:
-    """Where V grad K(lam t) goes as lam grows: V times the exposed point (a face's centre)."""
-    form, atoms = tokens.form, tokens.atoms()
-    if isinstance(form, GaussianForm):
-        return _gaussian_direction(head.V, tokens, t)[1]
-    if isinstance(form, IndependentForm) and form.edge == "atom":
-        return head.V @ (form.reach * np.where(np.abs(t) > 1e-12 * np.abs(t).max(), np.sign(t), 0))
-    if atoms is not None:
-        return population_levels(*atoms, t, head.V)[1]
-    return head.V @ tokens.extreme(t)
-
-
 def _at(V: Array, tokens: Tokens, t: Array, n: NDArray[np.int64]) -> _AtQuery:
     if not np.linalg.norm(t) > 0:
         raise BadInput("A x is zero at a query, so all scores are equal; leave that query out.")
