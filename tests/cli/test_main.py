@@ -58,7 +58,6 @@ def test_list_of_one_experiment_names_its_settings(capsys):
         (["reproduce", "clt", "--workers", "0"], "--workers"),
         (["reproduce", "clt", "--out", "/proc/none"], "Cannot write"),
         (["runs", "page", "x", "--page", "page.pdf"], "ends in .html, got page.pdf"),
-        (["try", "--evict", "0.5"], "attnlimit evaluate"),
         (["runs", "show", "nothing"], "There is no run 'nothing'"),
         (["runs", "show", ""], "There is no run"),
     ],
