@@ -37,7 +37,7 @@ from attnlimit.models.sampled import (
 )
 from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.evicted import EvictedCache, once
-from attnlimit.planning.precision import LayerPrecision
+from attnlimit.planning.precision import LayerPrecision, Quantize
 from attnlimit.planning.probes import ProbedLayer, QueryBlock
 from attnlimit.samplers import Sampler
 from attnlimit.theory.one_query.first_order import (
@@ -60,6 +60,8 @@ def as_change(change: Any, prompt: int | None = None) -> Change:
         return Several(tuple(map(as_change, change, prompts)))
     if isinstance(change, Change):
         return change
+    if isinstance(change, Quantize):
+        return LayerPrecision(change)
     if isinstance(change, EvictionRule):
         return EvictedCache(change, prompt)
     if isinstance(change, SamplerPlan):
