@@ -449,8 +449,8 @@ class InstanceBudget(Result, Pictured):
         series: list[Series] = []
         for name, part in chosen.groupby("sampler", sort=False):
             series += [
-                Series(part["read"], part["predicted"], "line", str(name), str(name)),
-                Series(part["read"], part["measured"], "points", None, str(name), part["stderr"]),
+                Series(part["read"], part["predicted"], "line", None, str(name)),
+                Series(part["read"], part["measured"], "points", name, name, part["stderr"]),
             ]
         label = "share of decisions that change" if quantity == CHANGED else quantity
         return Panel(quantity, "instances read of a bag", label, series, y_scale="linear")
