@@ -100,7 +100,7 @@ def plan(
     """
     if quick and page is not None:
         raise BadInput("A page shows what was measured: leave out --quick, or --page.")
-    from attnlimit.models.captures import StoredCaptures
+    from attnlimit.models.captures import open_passages
     from attnlimit.models.eviction.rules import parse_rule
     from attnlimit.models.loading import load_once
     from attnlimit.models.texts import Passages
@@ -127,7 +127,7 @@ def plan(
     with options.progress_bar("passages", shown=not json) as progress:
         calibration: CalibrationSet
         if capture is not None:
-            stored = StoredCaptures.at(capture).captures()
+            stored = open_passages(capture)
             wanted = wanted or usual_target(kept_probes(stored[0]).output)
             calibration = CaptureCalibration(stored, wanted)
             source = capture_source(capture, stored[0], given)
