@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from attnlimit.models import Capture, capture, load, measure_capture, predict_capture, wikipedia
+from attnlimit.models import Capture, capture, load, wikipedia
+from attnlimit.models.curves import measure_capture, predict_capture
 from attnlimit.theory.one_query.population import population_law
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
 

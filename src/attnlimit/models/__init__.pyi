@@ -23,8 +23,6 @@ from .captures import capture as capture
 from .captures import from_arrays as from_arrays
 from .captures import open_capture as open_capture
 from .captures import open_passages as open_passages
-from .curves import measure_capture as measure_capture
-from .curves import predict_capture as predict_capture
 from .eviction.cache import EvictingCache as EvictingCache
 from .eviction.cache import evicting_cache as evicting_cache
 from .eviction.context import EvictionContext as EvictionContext

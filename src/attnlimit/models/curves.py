@@ -54,7 +54,7 @@ def predict_capture(
     ----------
     statistic : {"mean", "pointwise"}
         "mean" is E|m_n - m|^2 of the mean output, "pointwise" E|Gamma_n(x_i) - Gamma(x_i)|^2
-        averaged over the queries. Use `measure_capture` for "covariance".
+        averaged over the queries. Use `al.measure` for "covariance".
     n : sequence of int
         Numbers of tokens, each given to `sampler.with_size`. Without it a sampler has its own size,
         and the curve has the expected number of keys as its only n.

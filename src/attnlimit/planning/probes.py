@@ -138,30 +138,16 @@ def probe(
     target: Target,
     probes: int,
     seed: int,
-    reduce: Reduce,
+    reduce: Reduce | Receiver,
     start: int = 0,
     prompt: Prompt | None = None,
 ) -> ProbeRun:
     """Run one forward pass and `probes` backward ones, and `reduce` every layer's gradients.
 
     Gradients are those of queries from `start` on, and zero before. `prompt` are the tokens before
-    them, if they were read already.
+    them, if they were read already. A `Receiver` takes calls and gradients as they come.
     """
-    receiver = _Grouped(probes, reduce)
-    return run_probes(network, encoded, target, probes, seed, receiver, start, prompt)
-
-
-def run_probes(
-    network: Any,
-    encoded: Encoded,
-    target: Target,
-    probes: int,
-    seed: int,
-    receiver: Receiver,
-    start: int = 0,
-    prompt: Prompt | None = None,
-) -> ProbeRun:
-    """Run one forward pass and `probes` backward ones, with everything given to the receiver."""
+    receiver = reduce if isinstance(reduce, Receiver) else _Grouped(probes, reduce)
     generator = torch.Generator().manual_seed(seed)
     root = torch.zeros((), requires_grad=True)
     number = 0
@@ -323,28 +309,22 @@ def capture_sensitivities(
     """
     encoded = encode(model, text)
     encoded.source.update(about or {})
-    write_probed(model, encoded, Path(folder).expanduser(), probes, output, seed)
-    return open_capture(folder)
-
-
-def write_probed(
-    model: Any, encoded: Encoded, folder: Path, probes: int, output: str | None, seed: int
-) -> None:
-    """Capture every layer to a folder, with the gradients of `probes` scalars of the output."""
+    place = Path(folder).expanduser()
     network, _ = unwrap(model)
     target = choose_target(network, output)
     count = checks.count(probes, "probes", smallest=2)
     checks.one_of(target.name, ("kl", "cosine"), "output of a capture")
-    about = Probes(target.name, count, checks.count(seed, "seed", smallest=0))
+    stated = Probes(target.name, count, checks.count(seed, "seed", smallest=0))
     depth = int(network.config.num_hidden_layers)
-    writer = CaptureWriter(folder, encoded, depth, range(depth), about)
-    spool = folder / SPOOL
+    writer = CaptureWriter(place, encoded, depth, range(depth), stated)
+    spool = place / SPOOL
     try:
         with suppress(AlreadyWritten):
-            run_probes(network, encoded, target, count, about.seed, _Spooled(writer, spool, count))
+            probe(network, encoded, target, count, stated.seed, _Spooled(writer, spool, count))
             writer.finish()
     finally:
         shutil.rmtree(spool, ignore_errors=True)
+    return open_capture(folder)
 
 
 class _Spooled(Receiver):
