@@ -448,9 +448,10 @@ class InstanceBudget(Result, Pictured):
         chosen = self.table[self.table["quantity"] == quantity]
         series: list[Series] = []
         for name, part in chosen.groupby("sampler", sort=False):
+            read, group = part["read"], str(name)
             series += [
-                Series(part["read"], part["predicted"], "line", None, str(name)),
-                Series(part["read"], part["measured"], "points", name, name, part["stderr"]),
+                Series(read, part["predicted"], "line", None, group),
+                Series(read, part["measured"], "points", group, group, part["stderr"]),
             ]
         label = "share of decisions that change" if quantity == CHANGED else quantity
         return Panel(quantity, "instances read of a bag", label, series, y_scale="linear")

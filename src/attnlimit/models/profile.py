@@ -115,11 +115,6 @@ class HeadInfluence:
         return float(self.psi.double().square().sum(-1).mean())
 
     @property
-    def mean_participation(self) -> float:
-        """N mean_i sum_j P_ij^2."""
-        return len(self.psi) * float(self.participation.double().mean())
-
-    @property
     def second_order(self) -> float:
         """Relative next order of the variance, times n.
 
@@ -136,7 +131,8 @@ class HeadInfluence:
 
         The weights of a query over n tokens are spread, and the tokens that matter do not saturate.
         """
-        spread = self.mean_participation / n < MAX_PARTICIPATION
+        participation = len(self.psi) * float(self.participation.double().mean())
+        spread = participation / n < MAX_PARTICIPATION
         return np.asarray(spread & (self.second_order / n < MAX_SATURATION))
 
 

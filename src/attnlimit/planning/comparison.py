@@ -210,7 +210,7 @@ def compare(
     sorted_plans = tuple(sorted(plans, key=lambda plan: float(plan.target.distance)))
     if loaded is None or passages is None:
         return Comparison(plans[0], sorted_plans)
-    ids = passages.measured_on()
+    ids = list((passages.unseen or passages.planned[0]).ids)
     run = evaluate(loaded, ids, plans[0], repeats=repeats, seed=seed)
     rows: list[dict[str, Any]] = []
     types: dict[str, OutputError] = {}
