@@ -4,7 +4,6 @@ from ..decoding.cost import cost_model as cost_model
 from ..decoding.generation import Generation as Generation
 from ..decoding.generation import generate as generate
 from ..decoding.stats import DecodingStats as DecodingStats
-from ..planning.change import Change as Change
 from ..planning.cost import CostModel as CostModel
 from ..planning.error import Evaluation as Evaluation
 from ..planning.error import OutputError as OutputError
@@ -13,6 +12,7 @@ from ..planning.error import output_error as output_error
 from ..planning.error import output_errors as output_errors
 from ..planning.export import export_plan as export_plan
 from ..planning.planner import plan as plan
+from ..planning.probes import Change as Change
 from ..planning.probes import capture_sensitivities as capture_sensitivities
 from ..planning.probes import output_weights as output_weights
 from ..planning.target import Target as Target

@@ -22,12 +22,13 @@ from attnlimit.models.eviction.rules import EvictionRule, rotation_for
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import encode, run, unwrap
 from attnlimit.models.sampled import SamplerTable
-from attnlimit.planning.change import Accumulator, ErrorTerms
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, expected_pass
 from attnlimit.planning.error import run_distance
 from attnlimit.planning.evicted import EvictedCache, EvictionTerms
 from attnlimit.planning.precision import PrecisionTerms, Quantize
 from attnlimit.planning.probes import (
+    Accumulator,
+    ErrorTerms,
     ProbedLayer,
     ProbeRun,
     Prompt,

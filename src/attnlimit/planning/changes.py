@@ -35,10 +35,9 @@ from attnlimit.models.sampled import (
     sampled_attention,
     sampler_table,
 )
-from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.evicted import EvictedCache, once
 from attnlimit.planning.precision import LayerPrecision, Quantize
-from attnlimit.planning.probes import ProbedLayer, QueryBlock
+from attnlimit.planning.probes import Accumulator, Change, ErrorTerms, ProbedLayer, QueryBlock
 from attnlimit.samplers import Sampler
 from attnlimit.theory.one_query.first_order import (
     IndependentBound,

@@ -20,13 +20,21 @@ from attnlimit.models.attention import attend_dense, attention_as
 from attnlimit.models.passes import Encoded, Outputs, encode, run, token_distances, unwrap
 from attnlimit.models.sampled import AttentionStats
 from attnlimit.picture import Panel, Series
-from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.changes import (
     as_change,
     check_model,
     expected_pass,
 )
-from attnlimit.planning.probes import ProbedLayer, ProbeRun, Prompt, probe, read_prompt
+from attnlimit.planning.probes import (
+    Accumulator,
+    Change,
+    ErrorTerms,
+    ProbedLayer,
+    ProbeRun,
+    Prompt,
+    probe,
+    read_prompt,
+)
 from attnlimit.planning.target import Target, choose_target, third_order
 from attnlimit.result import Pictured, Result, format_pm
 

@@ -27,8 +27,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.attention import Call
 from attnlimit.models.sampled import AttentionStats, sampled_attention
-from attnlimit.planning.change import Accumulator, Change, ErrorTerms
-from attnlimit.planning.probes import ProbedLayer
+from attnlimit.planning.probes import Accumulator, Change, ErrorTerms, ProbedLayer
 
 
 def _symmetric(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
