@@ -5,7 +5,8 @@ is one probe. A layer's gradients are handed on when the last of a group of prob
 that memory is that of one pass and of a few gradients. A capture can keep the gradients in files,
 written layer by layer, from which plans are made without the model.
 
-Changes of a model's attention are predicted from probes, and run in the model. A change is one class that extends `Change` with two methods.
+Changes of a model's attention are predicted from probes, and run in the model. A change is one
+class that extends `Change` with two methods.
 
 - `accumulator` returns an `Accumulator`, which is given every layer of the dense model with the
   gradients of the output at its attention (`ProbedLayer`: queries, keys, values, attention P and
