@@ -18,15 +18,7 @@ from attnlimit.planning.planner import make_plans
 from attnlimit.planning.precision import Quantize
 from attnlimit.planning.target import Target
 from attnlimit.result import format_pm
-from attnlimit.samplers import (
-    Keep,
-    Sampler,
-    SinksAndRecent,
-    SinksAndWindow,
-    Threshold,
-    TopK,
-    TopP,
-)
+from attnlimit.samplers import Keep, Sampler, SinksAndRecent, SinksAndWindow, Threshold, TopK, TopP
 from attnlimit.samplers.spec import sampler_spec
 
 NAMES = {"minilm": "MiniLM", "smollm2": "SmolLM2"}

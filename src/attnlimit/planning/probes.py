@@ -49,14 +49,7 @@ from attnlimit.models.eviction.context import evictable_layers
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import Encoded, encode, run, unwrap
 from attnlimit.models.sampled import AttentionStats
-from attnlimit.models.store import (
-    NAMES,
-    AlreadyWritten,
-    CaptureWriter,
-    Place,
-    mapped,
-    rows_of,
-)
+from attnlimit.models.store import NAMES, AlreadyWritten, CaptureWriter, Place, mapped, rows_of
 from attnlimit.planning.target import Target, choose_target
 from attnlimit.samplers import Products
 

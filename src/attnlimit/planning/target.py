@@ -20,12 +20,7 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
-from attnlimit.constants import (
-    COSINE_LIMIT,
-    KL_LIMIT,
-    KL_LIMIT_UNCERTAINTY,
-    THIRD_ORDER,
-)
+from attnlimit.constants import COSINE_LIMIT, KL_LIMIT, KL_LIMIT_UNCERTAINTY, THIRD_ORDER
 from attnlimit.errors import BadInput
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import Outputs, cosine_loss, divergence, mean_kl
