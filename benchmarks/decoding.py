@@ -67,6 +67,8 @@ PEERS = {
 PEER_LOSSES = Path("runs/peers/llama_loss.json")
 """Times of other programs and the losses of llama.cpp's caches, written by `make peers`."""
 PICTURE = Path("docs/images/decoding.png")
+LOOKS = {"llama.cpp": (":", "^▲"), "transformers": ("-", "s■"), "ik_llama.cpp": ("-.", "D◆")}
+"""Line, marker and the marker as a letter, of other programs."""
 NOTE: dict[str, Any] = {"textcoords": "offset points", "va": "center", "fontsize": 9}
 STARTED = time.perf_counter()
 
@@ -548,9 +550,11 @@ def draw(kernels: list[dict[str, Any]], models: list[dict[str, Any]], path: Path
         ours = row["program"].startswith("attnlimit")
         times = [max(row[f"at {n} tokens, ms more"], 0.1) for n in tokens]
         color = "#B35C00" if ours else "#003B6F" if row["program"].startswith("best") else "#555555"
-        right.plot(tokens, times, "--" if ours else "-", marker="o", ms=4, color=color, lw=1.8)
+        style, mark = LOOKS.get(row["program"], ("--" if ours else "-", "o●"))
+        right.plot(tokens, times, style, marker=mark[0], ms=4, color=color, lw=1.8)
         loss = f", KL {format_number(row['KL'], 2)}" if ours else ""
-        ends.append((times[-1], f"{row['program']}: {times[-1]:.2g} ms{loss}", color))
+        label = f"{mark[1]} {row['program']}: {times[-1]:.2g} ms{loss}"
+        ends.append((times[-1], label, color))
     height = 0.0
     for time_of, label, color in sorted(ends):  # labels apart from each other
         height = max(math.log(time_of), height + 0.3) if height else math.log(time_of)

@@ -14,8 +14,9 @@ from attnlimit.reproduce import Config, Experiment, execute, load
 from attnlimit.runs import ProcessPool
 from benchmarks.empty_shards import EXPERIMENT as EMPTY
 from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
-from benchmarks.stored import WORKERS, stored_rows
+from benchmarks.stored import stored_rows
 
+WORKERS = 2
 EMPTY_SECONDS = 60.0
 FEW, MANY = 1_000, 20_000
 # The Gaussian sweep of `attnlimit reproduce`, with the draws of three temperatures.

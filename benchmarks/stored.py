@@ -1,30 +1,24 @@
-"""Captures in files: two workers against one, and peak memory."""
+"""Captures in files: peak memory."""
 
 from __future__ import annotations
 
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import torch
 
 from attnlimit import budget
-from attnlimit.models import capture, capture_sensitivities, load, open_capture, wikipedia
-from attnlimit.models.captures import StoredCaptures
+from attnlimit.models import capture, load, open_capture, wikipedia
 from attnlimit.models.loading import BUNDLED, load_once
 from attnlimit.models.texts import read_passages
-from attnlimit.planning.calibration import CaptureCalibration, Mapper
-from attnlimit.planning.planner import make_plans
-from attnlimit.planning.target import NextToken
-from benchmarks.row import Row, fresh, peak_megabytes, wall_seconds
+from benchmarks.row import Row, fresh, peak_megabytes
 
 MODEL = "smollm2"
-WORKERS = 2
 TOKENS, LONG = 1024, 4096
 
 
 def stored_rows() -> list[Row]:
-    """Return what workers that read a stored capture of SmolLM2 bring, and what they hold."""
+    """Return the memory of processes that read and write a stored capture of SmolLM2."""
     if BUNDLED[MODEL].path is None:
         return []
     with tempfile.TemporaryDirectory() as place:
@@ -32,28 +26,15 @@ def stored_rows() -> list[Row]:
         loaded = load_once(MODEL)
         ids = list(read_passages(loaded, ["wikipedia:Anarchism"], TOKENS, 1)[0].ids)
         capture(loaded, ids, layers=[0], folder=small)
-        capture_sensitivities(loaded, ids, large, probes=4)
-        stored = StoredCaptures.at(large)
+        capture(loaded, ids, folder=large)
         few, many = (_told("budget_one", str(folder)) for folder in (small, large))
-        with ProcessPoolExecutor(WORKERS) as pool:
-            alone, spread = (
-                wall_seconds(lambda how=how: _plan(stored, how))  # type: ignore[misc]
-                for how in (map, pool.map)
-            )
         dense, written = _told("pass_once"), _told("capture_long", str(Path(place) / "long"))
-    plan = "plan of SmolLM2 from a store"
-    worker = "peak memory of a worker, a store of 30 layers against one of 1"
+    worker = "peak memory of a process that reads one head, a store of 30 layers against one of 1"
     taken = f"peak memory of a capture to files at {LONG} tokens, against the dense pass"
     return [
-        Row(f"{plan}: {WORKERS} processes against one", spread, alone, 1.7),
         Row(worker, many, few, 1 / 1.1, "MB"),
         Row(taken, written, dense, 1 / 1.3, "MB"),
     ]
-
-
-def _plan(stored: StoredCaptures, mapper: Mapper) -> None:
-    calibration = CaptureCalibration(stored.captures(), NextToken(0.01), mapper)
-    make_plans(calibration, [NextToken(0.01)], complete=False)
 
 
 def budget_one(folder: str) -> None:

@@ -34,5 +34,5 @@ for index, sigma in enumerate(sigmas):
     ax.loglog(n, np.sqrt(np.exp(sigma**2) * (1 + sigma**2) / n), ":", color=color, lw=1)
     ax.loglog(few, [drawn_error(sigma, int(k)) for k in few], "o", color=color, ms=4)
 ax.set(xlim=(1, 1e15), ylim=(1e-7, 30), xlabel="number of tokens n", ylabel="error along the query")
-ax.set_title("σ: standard deviation of a query's scores", fontsize=10)
+ax.set_title("σ: standard deviation of a query's scores; dotted: delta method", fontsize=10)
 plt.show()

@@ -14,8 +14,8 @@ from attnlimit import sparse
 lengths = 2 ** np.arange(4, 21, 4)
 models = {
     "mean pooling, or any linear rule": ("pooled", "-"),
-    "attention, infinitely sharp": ("scan", "-"),
-    "best possible (Bayes)": ("bayes", ":"),
+    "attention, infinitely sharp": ("scan", "--"),
+    "best possible (Bayes)": ("bayes", "o"),
 }
 _, ax = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
 for name, (model, style) in models.items():

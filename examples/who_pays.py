@@ -16,5 +16,7 @@ ways = {"threshold 32": al.Threshold(32), "top 18": al.TopK(18)}
 errors = al.models.output_errors(model, text, ways)
 for error in errors.values():
     print(error)
-errors["threshold 32"].plot(errors["top 18"])
+axes = errors["threshold 32"].plot(errors["top 18"])
+axes.lines[-1].set(linestyle="--", marker="s")
+axes.legend()
 plt.show()

@@ -4,19 +4,42 @@ Thresholds by proxies of the keys in all heads of SmolLM2: predicted, then run.
 python studies/proxies.py
 """
 
+from dataclasses import dataclass
+
 import pandas as pd
+import torch
+from torch import Tensor
 
 import attnlimit as al
 from tables import write_tables
 
 TOKENS, PROBES, DRAWS = 400, 3, 6
+
+
+@dataclass(frozen=True)
+class Rank(al.Proxy):
+    """Keys by their `rank` first principal components."""
+
+    rank: int
+
+    def products(self, query: Tensor, key: Tensor) -> Tensor:
+        centred = (key - key.mean(-2, keepdim=True)).float()  # the mean moves all products alike
+        axes = torch.linalg.eigh(centred.transpose(-1, -2) @ centred).eigenvectors
+        axes = axes[..., -min(self.rank, key.shape[-1]) :]
+        approximate = (query.float() @ axes) @ (centred @ axes).transpose(-1, -2)
+        return approximate.to(query.dtype)
+
+    def bytes(self, width: int, number: float) -> float:
+        return min(self.rank, width) * number
+
+
 CHOSEN_BY = {  # (c, proxy, floor)
     "the scores": (48, None, 0.0),
     "4-bit keys": (48, "4bit", 0.1),
     "4-bit keys, no floor": (48, "4bit", 0.0),
     "4-bit keys, floor 0.3": (48, "4bit", 0.3),
     "3-bit keys": (48, "3bit", 0.1),
-    "keys of rank 32 of 64": (48, "rank32", 0.1),
+    "keys of rank 32 of 64": (48, Rank(32), 0.1),
     "2-bit keys": (48, "2bit", 0.1),
     "pages of 8": (96, "page8", 0.1),
 }

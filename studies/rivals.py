@@ -35,7 +35,7 @@ from attnlimit.models.loading import load_once
 from attnlimit.models.passes import token_distances
 from attnlimit.models.sampled import sampled_attention, shape_of
 from attnlimit.picture import FigureSpec, Series
-from attnlimit.planning.changes import SampledKeys
+from attnlimit.planning.changes import SampledKeys, as_change
 from attnlimit.planning.error import output_errors
 from attnlimit.planning.precision import Quantize
 from attnlimit.planning.probes import output_weights
@@ -439,7 +439,7 @@ def rules_of(shard: Shard) -> dict[tuple[str, str], EvictionRule]:
 
 def stored(prompted: Prompted, seed: int) -> Iterator[dict[str, Any]]:
     """Rules that cut the cache."""
-    rounding: Any = QUANTIZED.bound_to(prompted.network, 2)
+    rounding: Any = as_change(QUANTIZED).bound_to(prompted.network, 2)
     scores: dict[Any, dict[str, Any]] = {}
     for (name, setting), rule in prompted.rules.items():
         runs, eight = [], name.endswith(EIGHT_NAME)

@@ -21,6 +21,7 @@ from attnlimit.errors import BadInput
 from attnlimit.models.loading import load_once
 from attnlimit.models.sampled import sampled_attention
 from attnlimit.picture import FigureSpec, Series
+from attnlimit.planning.changes import as_change
 from attnlimit.reproduce.compare import groups
 from attnlimit.reproduce.documents import weights
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
@@ -197,7 +198,7 @@ class Answers:
     def stored(self) -> Iterator[dict[str, Any]]:
         """Rules that cut the cache before the question."""
         prompted = self.prompted
-        rounding: Any = QUANTIZED.bound_to(prompted.network, 2)
+        rounding: Any = as_change(QUANTIZED).bound_to(prompted.network, 2)
         scores: dict[str, dict[str, Any]] = {}
         for (name, setting), rule in prompted.rules.items():
             eight = name.endswith(EIGHT_NAME)

@@ -22,7 +22,7 @@ from attnlimit.curve import local_rate
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.limit import check_match
-from attnlimit.theory.low_temperature.hardmax import hardmax_error, hardmax_target
+from attnlimit.theory.low_temperature.hardmax import hardmax_error
 from attnlimit.theory.one_query.gaussian import MAX_SIGMA
 from attnlimit.theory.one_query.pointwise import integrate_score_law, pointwise_error
 from attnlimit.tokens import (
@@ -154,7 +154,8 @@ def scaled_error(
         scale = np.sqrt(2 * np.log(counts.astype(np.float64)))
     bias, variance = _moments(head, tokens, x, lam, counts)
     limit = tokens.tilted_mean(lam * tilt) @ head.V.T
-    shift = limit / scale[:, None] - hardmax_target(head, tokens, tilt)
+    target = hardmax_error(head, tokens, x, [2]).target[0]
+    shift = limit / scale[:, None] - target
     mse = ((bias / scale[:, None] + shift) ** 2).sum(axis=1) + variance / scale**2
     return mse, np.linalg.norm(shift, axis=1)
 

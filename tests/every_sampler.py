@@ -8,7 +8,7 @@ from attnlimit.models.captured import CapturedLayer
 from attnlimit.models.captures import Capture
 from attnlimit.samplers import Products, Quest, Santa, Twilight
 from attnlimit.samplers.base import generator_of
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from outside_sampler import Nearby
 
 SAMPLERS = [
@@ -18,7 +18,7 @@ SAMPLERS = [
     al.TopP(0.6),
     al.Threshold(4.0),
     al.Threshold(4.0, proxy="2bit"),
-    al.Threshold(4.0, proxy="rank2", floor=0.5),
+    al.Threshold(4.0, proxy="4bit", floor=0.5),
     al.Threshold(4.0, proxy="page3"),
     al.Window(4, random=4),
     al.Window(5, random=0),

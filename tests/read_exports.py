@@ -12,9 +12,20 @@ import numpy as np
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.files import read_bytes, read_json
-from attnlimit.planning.export import CURVES, DUO_CONFIG, DUO_HEADS, HUB, LAYERS, RATIOS, SCORES
-from attnlimit.planning.export_cache import CACHE_TYPES, LLAMA, MODELOPT, QUANTIZED
-from attnlimit.planning.export_files import ABOUT
+from attnlimit.planning.export import (
+    ABOUT,
+    CACHE_TYPES,
+    CURVES,
+    DUO_CONFIG,
+    DUO_HEADS,
+    HUB,
+    LAYERS,
+    LLAMA,
+    MODELOPT,
+    QUANTIZED,
+    RATIOS,
+    SCORES,
+)
 
 LARGEST = 1 << 27
 COUNTS = ("context", "page_size", "sinks", "recent", "total_tokens", "total_pages", "dense_pages")

@@ -30,7 +30,6 @@ MAKERS = {
     "pointwise": lambda: al.pointwise_error(HEAD, TOKENS, np.eye(3)[:2], N),
     "bound": lambda: al.uniform_bound(HEAD, al.Sphere(3), 1.0, N, 0.05),
     "hardmax": lambda: al.hardmax_error(HEAD, TOKENS, np.eye(3)[:1], N),
-    "regimes": lambda: al.regimes(HEAD, TOKENS, N),
     "sampler": lambda: al.kept_error(HEAD, KEYS, np.eye(3), [1.0] + 29 * [0.4]),
     "readout": lambda: sparse.readout(TASK, 2.0, cosine=0.8),
     "pooled": lambda: sparse.readout(TASK, 2.0, "pooled"),

@@ -5,8 +5,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from attnlimit.models.captured import CapturedHead
-from attnlimit.planning.head_budget import captured_head_budget
-from attnlimit.planning.search import Tolerance
+from attnlimit.planning.head_budget import Tolerance, captured_head_budget
 from attnlimit.threads import one_thread
 from every_sampler import made_capture
 

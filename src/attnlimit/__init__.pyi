@@ -21,7 +21,6 @@ from .samplers import Iid as Iid
 from .samplers import Keep as Keep
 from .samplers import Pages as Pages
 from .samplers import Proxy as Proxy
-from .samplers import Rank as Rank
 from .samplers import Sampler as Sampler
 from .samplers import SinksAndRecent as SinksAndRecent
 from .samplers import SinksAndWindow as SinksAndWindow
@@ -36,8 +35,10 @@ from .simulate import fit_rate as fit_rate
 from .simulate.measure import measure as measure
 from .theory.delta import Fluctuation as Fluctuation
 from .theory.delta import fluctuation as fluctuation
+from .theory.limit import Rate as Rate
 from .theory.limit import horizon as horizon
 from .theory.limit import limit as limit
+from .theory.limit import rate as rate
 from .theory.low_temperature.hardmax import HardmaxError as HardmaxError
 from .theory.low_temperature.hardmax import hardmax_error as hardmax_error
 from .theory.moments import mean_covariance as mean_covariance
@@ -49,10 +50,6 @@ from .theory.one_query.pointwise import PointwiseError as PointwiseError
 from .theory.one_query.pointwise import pointwise_error as pointwise_error
 from .theory.one_query.sampled import SamplerLaw as SamplerLaw
 from .theory.predict import predict as predict
-from .theory.rates import Rate as Rate
-from .theory.rates import rate as rate
-from .theory.regimes import Regimes as Regimes
-from .theory.regimes import regimes as regimes
 from .theory.uniform.uniform import UniformBound as UniformBound
 from .theory.uniform.uniform import uniform_bound as uniform_bound
 from .tokens import Ball as Ball

@@ -28,11 +28,7 @@ class NotConverged(AttnlimitError):
 
 
 class UnreliableFit(AttnlimitError):
-    """There is too little data for an estimate; `estimate` is the unreliable one, if any."""
-
-    def __init__(self, message: str, estimate: float = float("nan")) -> None:
-        super().__init__(message)
-        self.estimate = estimate
+    """There is too little data for an estimate."""
 
 
 class MissingExtra(AttnlimitError, ImportError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import matplotlib as mpl
@@ -13,6 +14,8 @@ from attnlimit.picture import REFERENCE, Panel, Series
 # Dark, middle and light first: they differ in greyscale, and for the colour blind.
 PALETTE = ("#003B6F", "#B03A00", "#18B08A", "#CC79A7", "#8C6BB1", "#56B4E9", "#000000")
 GREY = "#767676"
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*", "p", "h")
+"""Of groups in their order, so that points differ in greyscale; groups of numbers have circles."""
 DASHES = {"line": "-", "dashed": "--", "dotted": ":"}
 PANEL_SIZE = (4.6, 3.6)
 
@@ -38,8 +41,12 @@ def _next_colour(axis: Any) -> str:
 
 def draw_panel(axis: Any, panel: Panel, colours: dict[Any, str], *, legend: bool = True) -> None:
     """Draw a panel into axes, each group in its colour."""
+    shapes = {
+        group: "o" if isinstance(group, Real) else MARKERS[place % len(MARKERS)]
+        for place, group in enumerate(colours)
+    }
     for series in panel.series:
-        _add_static(axis, series, colours[series.group])
+        _add_static(axis, series, colours[series.group], shapes[series.group])
     axis.set(
         title=panel.title,
         xlabel=panel.x_label,
@@ -71,7 +78,7 @@ def _readable_ticks(axis: Any) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _add_static(axis: Any, series: Series, colour: str) -> None:
+def _add_static(axis: Any, series: Series, colour: str, shape: str) -> None:
     x, y, look = series.x, series.y, {"color": colour, "label": series.label}
     if series.style == "band":
         axis.fill_between(x, series.lower, series.upper, alpha=0.2, linewidth=0, **look)
@@ -81,7 +88,7 @@ def _add_static(axis: Any, series: Series, colour: str) -> None:
             y,
             series.error,
             series.x_error,
-            fmt="o",
+            fmt=shape,
             elinewidth=0.8,
             capsize=1.5,
             zorder=3,

@@ -57,9 +57,7 @@ def test_list_of_one_experiment_names_its_settings(capsys):
         (["reproduce", "clt", "--seed", "-1"], "--seed"),
         (["reproduce", "clt", "--workers", "0"], "--workers"),
         (["reproduce", "clt", "--out", "/proc/none"], "Cannot write"),
-        (["explorer"], "is a page of the documentation"),
         (["runs", "page", "x", "--page", "page.pdf"], "ends in .html, got page.pdf"),
-        (["try", "--evict", "0.5"], "attnlimit evaluate"),
         (["runs", "show", "nothing"], "There is no run 'nothing'"),
         (["runs", "show", ""], "There is no run"),
     ],
@@ -143,13 +141,3 @@ def test_reproduce_then_runs(capsys, monkeypatch, tmp_path, small):
     shown = json.loads(run(capsys, "runs", "show", "clt", *out_option, "--json")[1])
     assert shown["config"]["replicates"] == 20
     assert "replicates: 20" in run(capsys, "runs", "show", "clt", *out_option)[1]
-
-
-@pytest.mark.parametrize(
-    "name", ["try", "measure", "report", "compare", "explorer", "cost", "cluster"]
-)
-def test_a_command_of_an_earlier_version_names_the_new_one(capsys, name):
-    code, out, err = run(capsys, name, "--json")
-    assert code == 2
-    assert f"There is no command {name!r} any more: " in err
-    assert json.loads(out)["exit_code"] == 2

@@ -69,9 +69,6 @@ def test_a_capture_with_probes_is_planned_as_its_model(texts, tmp_path):
     runs = ("measured", "measured_stderr", "digest", "trusted", "doubt")
     first, second = ({k: v for k, v in json.loads(o).items() if k not in runs} for o in (out, same))
     assert first == second
-    code, two, err = call("plan", "--capture", tmp_path / "kept", *target, "--workers", 2)
-    assert code == 0, err
-    assert json.loads(two) == json.loads(out)
     shown = tmp_path / "page.html"
     code, out, err = call("plan", "--capture", tmp_path / "kept", "--cosine", 0.99, "--page", shown)
     assert code == 0, err
@@ -115,7 +112,6 @@ def test_a_wrong_capture_is_one_sentence(command, arguments, message, texts, tmp
         (["--evict", "50"], "the share of keys that stay"),
         (["--decode", "0"], "--decode"),
         (["--quick", "--page", "x.html"], "leave out --quick"),
-        (["--workers", 0], "--workers"),
     ],
 )
 def test_a_wrong_plan_is_refused_before_the_model_is_loaded(arguments, message, monkeypatch):

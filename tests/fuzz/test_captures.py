@@ -10,9 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnlimit.models import open_capture
+from attnlimit.models import open_capture, open_passages
 from attnlimit.models.captured import OutputGradients, Probes
-from attnlimit.models.captures import StoredCaptures
 from attnlimit.planning.probes import replay
 from every_sampler import made_capture
 from fuzz.hostile import as_json, damaged, json_values, nested, one_sentence, rewritten, share
@@ -49,7 +48,7 @@ def use(folder, whole, **changed):
     with one_sentence():
         replay(open_capture(folder), lambda layer: None)
     with one_sentence():
-        StoredCaptures.at(folder).captures()
+        open_passages(folder)
 
 
 TENSORS = "layer-0000.safetensors"

@@ -195,7 +195,7 @@ def test_a_hostile_manifest_is_refused_in_a_sentence(stored, change, says):
 def test_a_source_of_nonsense_is_refused_or_read_as_words(stored, source):
     edit(stored, lambda c: c["source"].update(source))
     page = ["--out", stored / "tokens.html"]
-    for command in (["plan", "--workers", 1], ["tokens", *page]):
+    for command in (["plan"], ["tokens", *page]):
         code, _, err = call(*command, "--capture", stored)
         assert code in (0, 2)
         assert "Traceback" not in err

@@ -11,12 +11,14 @@ from attnlimit.planning.head_budget import (
     SCHEMES,
     QuerySample,
     SizedErrors,
+    Tolerance,
     captured_head_budget,
+    first_within,
     schemes,
+    smallest_on_grid,
 )
-from attnlimit.planning.search import Tolerance, first_within, smallest_n, smallest_on_grid
 from attnlimit.samplers.base import generator_of
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from attnlimit.theory.one_query.sampler import sampler_law
 from every_sampler import made_capture
 from outside_sampler import Nearby
@@ -117,7 +119,8 @@ def test_first_within_waits_until_the_error_stays_small():
 
 @pytest.mark.parametrize("first", [0, 1, 7, 99, 100])
 def test_the_smallest_n_of_a_step_is_its_first(first):
-    result = smallest_n(lambda n: float(n < first), -1, 100, 0.0)
+    ends = np.array([0, 100])
+    result = smallest_on_grid(lambda n: float(n < first), ends, (ends < first).astype(float), 0.0)
     assert result == first
 
 

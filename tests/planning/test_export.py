@@ -11,8 +11,7 @@ from scipy.stats import norm
 
 import attnlimit as al
 from attnlimit import Plan
-from attnlimit.planning.export import FORMATS, budget_curves, export_plan
-from attnlimit.planning.export_files import HeadShares
+from attnlimit.planning.export import FORMATS, HeadShares, budget_curves, export_plan
 from attnlimit.planning.target import EmbeddingAngle, NextToken
 from read_exports import check_export
 

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pandas as pd
 
-from attnlimit.report.page import document, embedded, escape, table
-from attnlimit.report.token_page import token_page
+from attnlimit.report.page import document, embedded, escape, table, token_page
 
 
 def test_embedded_data_cannot_close_its_script():

@@ -5,8 +5,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.simulate.controls import Controls
-from attnlimit.simulate.statistics import Prefix
+from attnlimit.simulate.statistics import Controls, Prefix
 from attnlimit.simulate.summary import summarise
 from attnlimit.simulate.sweep import Samples
 

@@ -100,7 +100,6 @@ COUNTED = {
     "pointwise": lambda n: al.pointwise_error(HEAD, TOKENS, X, n),
     "predict": lambda n: al.predict(HEAD, TOKENS, "pointwise", n),
     "hardmax": lambda n: al.hardmax_error(HEAD, TOKENS, X, n),
-    "regimes": lambda n: al.regimes(HEAD, TOKENS, n),
     "uniform bound": lambda n: al.uniform_bound(HEAD, TOKENS, 0.5, n),
 }
 
@@ -150,7 +149,6 @@ TAKING = {
     "rate": lambda h, t: al.rate(h, t, "mean"),
     "pointwise": lambda h, t: al.pointwise_error(h, t, X, N),
     "hardmax": lambda h, t: al.hardmax_error(h, t, X, N),
-    "regimes": lambda h, t: al.regimes(h, t, N),
     "uniform": lambda h, t: al.uniform_bound(h, t, 1.0, N),
     "mean covariance": lambda h, t: al.mean_covariance(h, t),
     "influence": lambda h, t: al.mean_influence(h, t, X),

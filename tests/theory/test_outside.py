@@ -18,7 +18,6 @@ LAWS = {
     "limit": lambda t: al.limit(HEAD, t)(X),
     "horizon": lambda t: al.horizon(HEAD, t),
     "rate": lambda t: al.rate(HEAD, t, "mean").beta,
-    "regimes": lambda t: al.regimes(HEAD, t, N).frozen,
     "fluctuation": lambda t: al.fluctuation(HEAD, t, X).covariance,
     "pointwise": lambda t: al.pointwise_error(HEAD, t, X, N).mse,
     "mean covariance": lambda t: al.mean_covariance(HEAD, t),

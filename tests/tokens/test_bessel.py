@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attnlimit.tokens.bessel import bessel_ratio, bessel_ratio_slope, log_hypergeometric
+from attnlimit.tokens.spherical import bessel_ratio, bessel_ratio_slope, log_hypergeometric
 
 mpmath = pytest.importorskip("mpmath")
 SIZES = np.array([1e-12, 1e-6, 1e-3, 0.1, 3.0, 40.0, 700.0, 2e4, 1e7])

@@ -168,7 +168,7 @@ def test_sphere_and_ball_are_stable_at_any_tilt_and_dimension(dim, size):
 
 @pytest.mark.parametrize("order", [0.0, 0.5, 24.0, 191.0, 2047.0])
 def test_bessel_ratio_satisfies_its_riccati_equation(order):
-    from attnlimit.tokens.bessel import bessel_ratio, bessel_ratio_slope
+    from attnlimit.tokens.spherical import bessel_ratio, bessel_ratio_slope
 
     x = np.geomspace(1e-3, 1e7, 60)
     ratio = bessel_ratio(order, x)

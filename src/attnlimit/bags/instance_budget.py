@@ -25,7 +25,7 @@ from attnlimit.picture import Panel, Series
 from attnlimit.result import Pictured, Result
 from attnlimit.samplers import Iid, Sampler, Threshold, TopK, WithoutReplacement
 from attnlimit.samplers.base import check_sampler
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from attnlimit.theory.decision import decision_changes
 from attnlimit.theory.one_query.sampler import sampler_law
 from attnlimit.threads import small_matrices
@@ -448,9 +448,10 @@ class InstanceBudget(Result, Pictured):
         chosen = self.table[self.table["quantity"] == quantity]
         series: list[Series] = []
         for name, part in chosen.groupby("sampler", sort=False):
+            read, group = part["read"], str(name)
             series += [
-                Series(part["read"], part["predicted"], "line", str(name), str(name)),
-                Series(part["read"], part["measured"], "points", None, str(name), part["stderr"]),
+                Series(read, part["predicted"], "line", None, group),
+                Series(read, part["measured"], "points", group, group, part["stderr"]),
             ]
         label = "share of decisions that change" if quantity == CHANGED else quantity
         return Panel(quantity, "instances read of a bag", label, series, y_scale="linear")

@@ -19,13 +19,7 @@ from scipy.stats import norm
 
 from attnlimit.bags.data import Bags, check_bags
 from attnlimit.bags.estimation import BagEstimate, estimate
-from attnlimit.bags.forecast import (
-    Forecast,
-    LearningLaw,
-    Prior,
-    forecast,
-    learning_law,
-)
+from attnlimit.bags.forecast import Forecast, LearningLaw, Prior, forecast, learning_law
 from attnlimit.bags.pilot import (
     LAWS,
     THEORY,

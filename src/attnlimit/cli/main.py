@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 import attnlimit
-from attnlimit.errors import AttnlimitError, BadInput, Interrupted
+from attnlimit.errors import AttnlimitError, Interrupted
 
 # A command's module has its name, and a function of that name or a group of commands, `app`; it is
 # imported when the command is chosen.
@@ -31,17 +31,6 @@ COMMANDS = {
     "models": "List the models and texts that are available here.",
     "runs": "List, show and compare run folders, and write their pages.",
 }
-RENAMED = {
-    "sparse": "`attnlimit bags plan` and `bags instances`, or `attnlimit reproduce sparse-curves`",
-    "try": "`attnlimit evaluate` runs a model on fewer keys",
-    "measure": "`attnlimit plan --page` plans and measures, `attnlimit demo` does so on an article",
-    "report": "`attnlimit runs page RUN` writes the page of a run",
-    "compare": "`attnlimit runs compare RUN RUN` puts the tables of two runs side by side",
-    "explorer": "the explorer is a page of the documentation, built by `make docs`",
-    "cost": "docs/scale.md states how cost grows with the context",
-    "cluster": "`attnlimit reproduce --cluster tcp://HOST:8786` uses a running one",
-}
-"""Commands of earlier versions, and their replacements."""
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -49,9 +38,7 @@ class LazyGroup(TyperGroup):
     """Commands that are imported when one of them is chosen."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Import the named command; refuse one of an earlier version."""
-        if args and args[0] in RENAMED and args[0] not in COMMANDS:
-            raise BadInput(f"There is no command {args[0]!r} any more: {RENAMED[args[0]]}.")
+        """Import the named command."""
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if command is None else load_command(str(command.name)), rest
 

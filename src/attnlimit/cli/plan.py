@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -91,9 +89,6 @@ def plan(
         options.whole("Backward passes for each passage.", 2, show_default="4", rare=True),
     ] = None,
     repeats: Annotated[int, options.whole("Runs of a measurement.", 2, rare=True)] = 3,
-    workers: Annotated[
-        int, options.whole("Processes that read a capture's layers.", rare=True)
-    ] = 1,
     seed: Annotated[int, options.whole("Seed of probes and draws.", 0, rare=True)] = 0,
     device: options.Device = "auto",
     dtype: options.Dtype = None,
@@ -105,7 +100,7 @@ def plan(
     """
     if quick and page is not None:
         raise BadInput("A page shows what was measured: leave out --quick, or --page.")
-    from attnlimit.models.captures import StoredCaptures
+    from attnlimit.models.captures import open_passages
     from attnlimit.models.eviction.rules import parse_rule
     from attnlimit.models.loading import load_once
     from attnlimit.models.texts import Passages
@@ -129,13 +124,12 @@ def plan(
     wanted = given_target(named, _registered_target(target))
     loaded, passages = None, None
     given = options.given(context, ("model",) if capture is None else (), TARGETS_AND_FILES)
-    pool: Any = nullcontext() if workers == 1 else ProcessPoolExecutor(workers)
-    with pool as processes, options.progress_bar("passages", shown=not json) as progress:
+    with options.progress_bar("passages", shown=not json) as progress:
         calibration: CalibrationSet
         if capture is not None:
-            stored = StoredCaptures.at(capture).captures()
+            stored = open_passages(capture)
             wanted = wanted or usual_target(kept_probes(stored[0]).output)
-            calibration = CaptureCalibration(stored, wanted, processes.map if processes else map)
+            calibration = CaptureCalibration(stored, wanted)
             source = capture_source(capture, stored[0], given)
         else:
             loaded = load_once(model, device, dtype)

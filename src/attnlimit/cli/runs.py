@@ -9,6 +9,7 @@ import typer
 
 from attnlimit.cli.options import AsJson, html, print_json, print_table, say
 from attnlimit.errors import BadInput
+from attnlimit.files import Damaged
 
 if TYPE_CHECKING:
     from attnlimit.runs import RunFolder
@@ -50,17 +51,15 @@ def list_runs(out: Root = Path("runs"), json: AsJson = False) -> None:
 
 def _row(folder: RunFolder) -> dict[str, object]:
     """Return a row of the list, also of a run whose record cannot be read."""
-    from attnlimit.runs.folder import OtherSchema
-
     try:
         record = folder.record()
         state = "finished" if folder.finished else "unfinished"
         if folder.failures():
             state = "shards failed"
-    except OtherSchema:
-        record, state = {}, "of another version"
-    except BadInput:
+    except Damaged:
         record, state = {}, "damaged"
+    except BadInput:
+        record, state = {}, "of another version"
     size = [file.stat().st_size for file in folder.path.rglob("*") if file.is_file()]
     return {
         "run": folder.path.name,

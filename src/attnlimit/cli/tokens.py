@@ -39,8 +39,7 @@ def tokens(
     from attnlimit.models.captures import capture, open_capture
     from attnlimit.models.loading import load
     from attnlimit.models.texts import read_corpus
-    from attnlimit.report.page import write_page
-    from attnlimit.report.token_page import token_page
+    from attnlimit.report.page import token_page, write_page
 
     if folder is not None:
         captured = open_capture(folder)

@@ -4,7 +4,6 @@ from ..decoding.cost import cost_model as cost_model
 from ..decoding.generation import Generation as Generation
 from ..decoding.generation import generate as generate
 from ..decoding.stats import DecodingStats as DecodingStats
-from ..planning.change import Change as Change
 from ..planning.cost import CostModel as CostModel
 from ..planning.error import Evaluation as Evaluation
 from ..planning.error import OutputError as OutputError
@@ -13,6 +12,7 @@ from ..planning.error import output_error as output_error
 from ..planning.error import output_errors as output_errors
 from ..planning.export import export_plan as export_plan
 from ..planning.planner import plan as plan
+from ..planning.probes import Change as Change
 from ..planning.probes import capture_sensitivities as capture_sensitivities
 from ..planning.probes import output_weights as output_weights
 from ..planning.target import Target as Target
@@ -23,8 +23,6 @@ from .captures import capture as capture
 from .captures import from_arrays as from_arrays
 from .captures import open_capture as open_capture
 from .captures import open_passages as open_passages
-from .curves import measure_capture as measure_capture
-from .curves import predict_capture as predict_capture
 from .eviction.cache import EvictingCache as EvictingCache
 from .eviction.cache import evicting_cache as evicting_cache
 from .eviction.context import EvictionContext as EvictionContext
@@ -42,8 +40,6 @@ from .eviction.rules import Tova as Tova
 from .eviction.rules import register_rule as register_rule
 from .loading import LoadedModel as LoadedModel
 from .loading import load as load
-from .profile import DeltaCurves as DeltaCurves
-from .profile import delta_curves as delta_curves
 from .sampled import AttentionStats as AttentionStats
 from .sampled import sampled_attention as sampled_attention
 from .texts import Corpus as Corpus

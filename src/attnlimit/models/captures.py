@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,9 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.files import digest
 from attnlimit.models import curves
 from attnlimit.models.attention import Call, Mask, attend_dense, attention_as, check_calls, precise
 from attnlimit.models.captured import Captured, CapturedLayer
-from attnlimit.models.loading import file_hash
 from attnlimit.models.passes import Encoded, encode, unwrap
 from attnlimit.models.profile import horizons, influence, profile
 from attnlimit.models.store import (
@@ -314,49 +311,6 @@ def distance_bias(position_bias: Tensor) -> Tensor:
 
 
 MAX_PARTS = 1 << 16
-
-
-@dataclass(frozen=True)
-class StoredCaptures:
-    """Captures of a text's passages in a folder, which workers open themselves.
-
-    A hash of hashes tells whether they changed.
-    """
-
-    folder: str
-    sha256: str
-
-    @classmethod
-    def at(cls, folder: str | Path) -> StoredCaptures:
-        """Return what is stored in a folder, with its hash as it is now."""
-        where = Path(folder).expanduser().resolve()
-        return cls(str(where), _digest(where))
-
-    def captures(self) -> tuple[Capture, ...]:
-        """Open every passage; raise if the files have changed."""
-        if _digest(Path(self.folder)) != self.sha256:
-            raise BadInput(
-                f"The captures in {self.folder} have changed since the run began; begin a new run "
-                "with them."
-            )
-        return _opened(self)
-
-
-@lru_cache(maxsize=2)
-def _opened(stored: StoredCaptures) -> tuple[Capture, ...]:
-    captures = open_passages(stored.folder)
-    if len({len(capture) for capture in captures}) > 1:
-        raise BadInput(
-            f"The captures in {stored.folder} are of passages of different lengths; capture "
-            "passages of equal length."
-        )
-    return captures
-
-
-def _digest(folder: Path) -> str:
-    """SHA-256 of a folder's manifests, which have those of all else."""
-    files = [folder / MANIFEST, *sorted(folder.glob(f"part-*/{MANIFEST}"))]
-    return digest("".join(file_hash(file) for file in files if file.is_file()).encode())
 
 
 def part_folder(folder: Path, part: int) -> Path:

@@ -18,10 +18,10 @@ from attnlimit.errors import BadInput
 from attnlimit.intervals import excess_kurtosis, skewness
 from attnlimit.models.attention import row_blocks
 from attnlimit.models.captured import Captured, CapturedHead
-from attnlimit.models.profile import first_order, head_influence, is_reliable
+from attnlimit.models.profile import head_influence
 from attnlimit.samplers import Iid, Sampler
 from attnlimit.samplers.base import check_sampler, generator_of
-from attnlimit.simulate.sampled import drawn_outputs
+from attnlimit.simulate.engine import drawn_outputs
 from attnlimit.theory.one_query.population import population_law
 from attnlimit.theory.one_query.sampler import sampler_law
 from attnlimit.theory.two_query.population import population_mean_error
@@ -54,7 +54,7 @@ def predict_capture(
     ----------
     statistic : {"mean", "pointwise"}
         "mean" is E|m_n - m|^2 of the mean output, "pointwise" E|Gamma_n(x_i) - Gamma(x_i)|^2
-        averaged over the queries. Use `measure_capture` for "covariance".
+        averaged over the queries. Use `al.measure` for "covariance".
     n : sequence of int
         Numbers of tokens, each given to `sampler.with_size`. Without it a sampler has its own size,
         and the curve has the expected number of keys as its only n.
@@ -240,9 +240,10 @@ def _delta(head: CapturedHead, statistic: str, replacement: bool, counts: Counts
             each = (weights.square() * distance).sum(1) * (scores > -torch.inf).sum(1)
             total += float(each.double().sum())
         variance = total / len(head)
-    value = first_order(np.asarray(variance), counts, len(head), replacement)
-    expansion = np.array([influence.mean_participation]), np.array([influence.second_order])
-    reliable = is_reliable(*expansion, counts)[0]
+    size = len(head)
+    # Of different tokens the error is smaller by (N - n) / (N - 1).
+    left = 1.0 if replacement else np.maximum(size - counts, 0) / max(size - 1, 1)
+    value, reliable = variance / counts * left, influence.reliable(counts)
     notes: tuple[str, ...] = ()
     if not reliable.all():
         listed = ", ".join(map(str, counts[~reliable]))

@@ -15,15 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor
 
-from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.constants import MAX_PARTICIPATION, MAX_SATURATION
 from attnlimit.models.captured import Captured, CapturedHead
-from attnlimit.picture import Panel, Series
-from attnlimit.result import Pictured, Result, table
 
 
 def horizons(capture: Captured) -> Array:
@@ -118,11 +115,6 @@ class HeadInfluence:
         return float(self.psi.double().square().sum(-1).mean())
 
     @property
-    def mean_participation(self) -> float:
-        """N mean_i sum_j P_ij^2."""
-        return len(self.psi) * float(self.participation.double().mean())
-
-    @property
     def second_order(self) -> float:
         """Relative next order of the variance, times n.
 
@@ -133,6 +125,15 @@ class HeadInfluence:
         shrink = 2 * float((self.psi.double() * self.saturation.double()).sum(-1).mean())
         drift = float(self.bias.double().mean(0).square().sum())
         return (shrink + drift) / max(self.variance, 1e-300)
+
+    def reliable(self, n: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether the next order of the expansion is small at each n; thresholds set on MiniLM.
+
+        The weights of a query over n tokens are spread, and the tokens that matter do not saturate.
+        """
+        participation = len(self.psi) * float(self.participation.double().mean())
+        spread = participation / n < MAX_PARTICIPATION
+        return np.asarray(spread & (self.second_order / n < MAX_SATURATION))
 
 
 def head_influence(head: CapturedHead) -> HeadInfluence:
@@ -172,70 +173,3 @@ def influence(capture: Captured, layer: int, head: int | None = None) -> Array:
     heads = range(capture.heads) if head is None else [capture.check_head(head)]
     psi = torch.cat([head_influence(capture[layer, number]).psi for number in heads], dim=1)
     return psi.norm(dim=1).double().numpy()
-
-
-@dataclass(frozen=True, eq=False)
-class DeltaCurves(Result, Pictured):
-    """Delta method for the mean output of every head, with where it can be trusted.
-
-    `reliable` holds where the next order of the expansion is small: the weights of a query over n
-    tokens are spread (`participation` / n < 0.15) and the tokens that matter do not saturate
-    (`saturation` / n < 0.4). Both are sums over the same pass; the thresholds were set on MiniLM.
-    """
-
-    n: NDArray[np.int64]
-    mse: Array  # (L, H, len(n))  tr Cov psi / n
-    reliable: NDArray[np.bool_]  # (L, H, len(n))
-    participation: Array  # (L, H)  N mean_i sum_j P_ij^2
-    saturation: Array  # (L, H)  relative second order, times n
-    layers: tuple[int, ...]
-
-    def to_frame(self) -> pd.DataFrame:
-        """One row for each head and n."""
-        layer, head = np.asarray(self.layers)[:, None, None], np.arange(self.mse.shape[1])
-        root = np.sqrt(self.mse)
-        return table(layer=layer, head=head[:, None], n=self.n, root=root, reliable=self.reliable)
-
-    def panel(self) -> Panel:
-        """Median over the heads of the predicted error against n, and the middle half of them."""
-        root = np.sqrt(self.mse).reshape(-1, len(self.n))
-        low, middle, high = np.quantile(root, [0.25, 0.5, 0.75], axis=0)
-        series = [
-            Series(self.n, middle, "line", "median head", "heads"),
-            Series(self.n, middle, "band", "middle half", "heads", None, low, high),
-        ]
-        return Panel("error of the mean output", "number of tokens n", "root error", series)
-
-    def headline(self) -> str:
-        """State the share of heads and n where it is reliable."""
-        return f"delta method for the mean output, reliable at {self.reliable.mean():.0%} of points"
-
-
-def delta_curves(capture: Captured, n: ArrayLike) -> DeltaCurves:
-    """E|m_n - m|^2 of every head at every n, to first order, from one pass over the attention."""
-    counts = np.atleast_1d(checks.token_counts(n, smallest=1))
-    influences = [head_influence(head) for head in capture]
-    variance, participation, saturation = (
-        np.array([getattr(influence, name) for influence in influences]).reshape(
-            len(capture.layers), -1
-        )
-        for name in ("variance", "mean_participation", "second_order")
-    )
-    mse = first_order(variance, counts, len(capture), replacement=True)
-    reliable = is_reliable(participation, saturation, counts)
-    return DeltaCurves(counts, mse, reliable, participation, saturation, tuple(capture.layers))
-
-
-def first_order(variance: Array, n: NDArray[np.int64], size: int, replacement: bool) -> Array:
-    """Error (..., len(n)) of n of `size` tokens, from the variance (...) of one.
-
-    Without replacement it is smaller by (N - n) / (N - 1).
-    """
-    thinned = 1.0 if replacement else np.maximum(size - n, 0) / max(size - 1, 1)
-    return variance[..., None] / n * thinned
-
-
-def is_reliable(participation: Array, saturation: Array, n: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where the next order of the expansion is small, (..., len(n))."""
-    spread = participation[..., None] / n < MAX_PARTICIPATION
-    return np.asarray(spread & (saturation[..., None] / n < MAX_SATURATION))

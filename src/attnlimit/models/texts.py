@@ -338,7 +338,3 @@ class Passages:
     def ids(self) -> list[list[int]]:
         """Token ids of the passages to plan on."""
         return [list(passage.ids) for passage in self.planned]
-
-    def measured_on(self) -> list[int]:
-        """Token ids of the unseen passage, or of the first."""
-        return list((self.unseen or self.planned[0]).ids)

@@ -26,6 +26,7 @@ SIZES = 25
 FEWER_SIZES = 11
 """Sizes of samplers that look at keys, which take longer."""
 FINER = 20
+BISECTIONS = 60
 SMALLEST_THRESHOLD, LARGEST_THRESHOLD = 10.0, 10240.0
 FAMILIES: dict[str, Sampler] = {
     "threshold": Threshold(1.0),
@@ -163,7 +164,7 @@ def constrained(values: Array, margin: float | None) -> Array:
 
 
 def allocate(
-    texts: Sequence[SizeErrors], together: int, allowed: Callable[[Choice], bool], steps: int = 60
+    texts: Sequence[SizeErrors], together: int, allowed: Callable[[Choice], bool]
 ) -> Choice:
     """Cheapest allowed sizes, one for every `together` heads of a layer."""
     error = _units(np.mean([text.shares() for text in texts], axis=0), together)  # (S, U)
@@ -178,7 +179,7 @@ def allocate(
     best = chosen(high)
     if not allowed(best):
         return np.full(shape, len(keys) - 1)
-    for _ in range(steps):
+    for _ in range(BISECTIONS):
         middle = (low + high) / 2
         choice = chosen(middle)
         if allowed(choice):

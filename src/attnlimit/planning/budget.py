@@ -16,12 +16,13 @@ from attnlimit.curve import NORMS, Curve
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.models.captured import CapturedHead
-from attnlimit.planning.head_budget import QUERIES, HeadBudget, captured_head_budget
-from attnlimit.planning.search import (
+from attnlimit.planning.head_budget import (
     QUANTILE,
+    QUERIES,
+    HeadBudget,
     Tolerance,
+    captured_head_budget,
     first_within,
-    power_law_guess,
     smallest_on_grid,
 )
 from attnlimit.result import Result, table
@@ -215,9 +216,10 @@ def _crossing(n: Array, value: Array, tolerance: float) -> float:
         )
     if place == 0:
         return float(n[0])
+    # The error is a power of n between two n.
     below = max(float(value[place]), 1e-300)
-    guess = power_law_guess(n[place - 1], n[place], value[place - 1], below, tolerance)
-    return float(np.ceil(guess - 1e-9))
+    share = np.log(value[place - 1] / tolerance) / np.log(value[place - 1] / below)
+    return float(np.ceil(n[place - 1] * (n[place] / n[place - 1]) ** share - 1e-9))
 
 
 def _query_budget(

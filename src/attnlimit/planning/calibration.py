@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,12 +22,13 @@ from attnlimit.models.eviction.rules import EvictionRule, rotation_for
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import encode, run, unwrap
 from attnlimit.models.sampled import SamplerTable
-from attnlimit.planning.change import Accumulator, ErrorTerms
 from attnlimit.planning.changes import SampledKeys, SamplingTerms, as_change, expected_pass
 from attnlimit.planning.error import run_distance
 from attnlimit.planning.evicted import EvictedCache, EvictionTerms
 from attnlimit.planning.precision import PrecisionTerms, Quantize
 from attnlimit.planning.probes import (
+    Accumulator,
+    ErrorTerms,
     ProbedLayer,
     ProbeRun,
     Prompt,
@@ -47,8 +48,6 @@ MUST_RUN = (
     "A sampler that leaves keys out without making up for them needs a run of the model to be "
     "predicted: plan it with --model and --text, or from the capture with threshold."
 )
-Mapper: TypeAlias = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""The builtin map, or the map of a concurrent.futures executor."""
 
 
 @dataclass(frozen=True)
@@ -295,13 +294,10 @@ class ModelCalibration(CalibrationSet):
 
 
 class CaptureCalibration(CalibrationSet):
-    """Captures that keep the output's gradients; the model may be anywhere.
+    """Captures that keep the output's gradients; the model may be anywhere."""
 
-    `mapper` maps a function over layers; that of a process pool spreads them over workers.
-    """
-
-    def __init__(self, captures: Sequence[Captured], target: Target, mapper: Mapper = map) -> None:
-        self.captures, self.mapper = captures, mapper
+    def __init__(self, captures: Sequence[Captured], target: Target) -> None:
+        self.captures = captures
         kept = [kept_probes(capture) for capture in captures]
         first, measure = captures[0], target.measure
         if any((each.output, each.count) != (kept[0].output, kept[0].count) for each in kept):
@@ -336,32 +332,19 @@ class CaptureCalibration(CalibrationSet):
             raise BadInput(
                 "A capture's gradients are of all positions; plan decode= with the model."
             )
-        capture = self.captures[text]
-        tasks = [(capture, layer, candidates.tables) for layer in sorted(capture.layers)]
-        parts = list(self.mapper(_layer_terms, tasks))
-        total = parts[0]
-        for part in parts[1:]:
-            if (part.run.scale, part.run.limit) != (total.run.scale, total.run.limit):
-                raise BadInput(
-                    "The layers of the capture are of different passes; capture it again."
-                )
-            total.sums.merge(part.sums)
-        if not candidates.precisions:
-            return total
-        rounded = PrecisionTerms(candidates.precisions)
-        replay(capture, rounded.add)
-        return replace(total, precision=rounded)
+        sums = SamplingTerms(candidates.tables, self.probes)
+        rounded = PrecisionTerms(candidates.precisions) if candidates.precisions else None
+
+        def reduce(layer: ProbedLayer) -> None:
+            sums.add(layer)
+            if rounded is not None:
+                rounded.add(layer)
+
+        return TextTerms(sums, replay(self.captures[text], reduce), rounded)
 
     def each_layer(self, text: int, look: Callable[[Call], None], start: int) -> None:
         for number, layer in sorted(self.captures[text].layers.items()):
             look(call_of(number, layer))
-
-
-def _layer_terms(task: tuple[Captured, int, Sequence[SamplerTable]]) -> TextTerms:
-    """Error terms of one layer of a capture; the others are zero."""
-    capture, layer, tables = task
-    sums = SamplingTerms(tables, kept_probes(capture).count)
-    return TextTerms(sums, replay(capture, sums.add, [layer]))
 
 
 def calibration_of(
@@ -372,7 +355,6 @@ def calibration_of(
     probes: int | None = None,
     seed: int | None = None,
     truncate: bool = False,
-    mapper: Mapper = map,
 ) -> CalibrationSet:
     """Return the calibration set of a model and texts, or of captures."""
     count = None if probes is None else checks.count(probes, "probes", smallest=2)
@@ -384,7 +366,7 @@ def calibration_of(
         return ModelCalibration(model, texts, target, count or PROBES, root or 0, truncate)
     if texts is not None:
         raise BadInput("A capture is of its own text; give no other, or a model to read it.")
-    stored = CaptureCalibration(list(model) if several else [model], target, mapper)
+    stored = CaptureCalibration(list(model) if several else [model], target)
     if count not in (None, stored.probes) or root not in (None, stored.seed):
         raise BadInput(
             f"The capture keeps {stored.probes} probes of seed {stored.seed}: leave probes and "

@@ -35,10 +35,9 @@ from attnlimit.models.sampled import (
     sampled_attention,
     sampler_table,
 )
-from attnlimit.planning.change import Accumulator, Change, ErrorTerms
 from attnlimit.planning.evicted import EvictedCache, once
-from attnlimit.planning.precision import LayerPrecision
-from attnlimit.planning.probes import ProbedLayer, QueryBlock
+from attnlimit.planning.precision import LayerPrecision, Quantize
+from attnlimit.planning.probes import Accumulator, Change, ErrorTerms, ProbedLayer, QueryBlock
 from attnlimit.samplers import Sampler
 from attnlimit.theory.one_query.first_order import (
     IndependentBound,
@@ -60,6 +59,8 @@ def as_change(change: Any, prompt: int | None = None) -> Change:
         return Several(tuple(map(as_change, change, prompts)))
     if isinstance(change, Change):
         return change
+    if isinstance(change, Quantize):
+        return LayerPrecision(change)
     if isinstance(change, EvictionRule):
         return EvictedCache(change, prompt)
     if isinstance(change, SamplerPlan):
@@ -220,13 +221,6 @@ class SamplingTerms(Accumulator):
                 self._add_thresholds(number, quick, block, layer.group)
             for sampler, places in others:
                 self._add_sampler(number, sampler, places, block, layer)
-
-    def merge(self, other: SamplingTerms) -> None:
-        """Add the sums of other layers of the same text."""
-        for name in ("variance", "bias", "rough", "keys"):
-            getattr(self, name)[...] += getattr(other, name)
-        self.visible += other.visible
-        self.bound.sums += other.bound.sums
 
     def part(self, first: int, last: int) -> SamplingTerms:
         """Return the sums of tables `first` to `last`."""

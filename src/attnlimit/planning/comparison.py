@@ -18,15 +18,7 @@ from attnlimit.planning.planner import make_plans
 from attnlimit.planning.precision import Quantize
 from attnlimit.planning.target import Target
 from attnlimit.result import format_pm
-from attnlimit.samplers import (
-    Keep,
-    Sampler,
-    SinksAndRecent,
-    SinksAndWindow,
-    Threshold,
-    TopK,
-    TopP,
-)
+from attnlimit.samplers import Keep, Sampler, SinksAndRecent, SinksAndWindow, Threshold, TopK, TopP
 from attnlimit.samplers.spec import sampler_spec
 
 NAMES = {"minilm": "MiniLM", "smollm2": "SmolLM2"}
@@ -210,7 +202,7 @@ def compare(
     sorted_plans = tuple(sorted(plans, key=lambda plan: float(plan.target.distance)))
     if loaded is None or passages is None:
         return Comparison(plans[0], sorted_plans)
-    ids = passages.measured_on()
+    ids = list((passages.unseen or passages.planned[0]).ids)
     run = evaluate(loaded, ids, plans[0], repeats=repeats, seed=seed)
     rows: list[dict[str, Any]] = []
     types: dict[str, OutputError] = {}

@@ -20,13 +20,17 @@ from attnlimit.models.attention import attend_dense, attention_as
 from attnlimit.models.passes import Encoded, Outputs, encode, run, token_distances, unwrap
 from attnlimit.models.sampled import AttentionStats
 from attnlimit.picture import Panel, Series
-from attnlimit.planning.change import Accumulator, Change, ErrorTerms
-from attnlimit.planning.changes import (
-    as_change,
-    check_model,
-    expected_pass,
+from attnlimit.planning.changes import as_change, check_model, expected_pass
+from attnlimit.planning.probes import (
+    Accumulator,
+    Change,
+    ErrorTerms,
+    ProbedLayer,
+    ProbeRun,
+    Prompt,
+    probe,
+    read_prompt,
 )
-from attnlimit.planning.probes import ProbedLayer, ProbeRun, Prompt, probe, read_prompt
 from attnlimit.planning.target import Target, choose_target, third_order
 from attnlimit.result import Pictured, Result, format_pm
 
@@ -180,8 +184,7 @@ def output_error(
         truncate=truncate,
         check=check,
     )
-    error = errors[name]
-    return replace(error, change=as_change(change, prompt).name)
+    return replace(errors[name], change=as_change(change, prompt).name)
 
 
 def output_errors(

@@ -17,8 +17,7 @@ from attnlimit.models.attention import Call
 from attnlimit.models.eviction.context import EvictionContext, Queries, evictable_layers
 from attnlimit.models.eviction.rules import EvictionRule, rotation_for
 from attnlimit.models.sampled import AttentionStats, sampled_attention
-from attnlimit.planning.change import Accumulator, Change, ErrorTerms
-from attnlimit.planning.probes import ProbedLayer
+from attnlimit.planning.probes import Accumulator, Change, ErrorTerms, ProbedLayer
 from attnlimit.samplers.systematic import systematic_sample
 
 STARTS = 32

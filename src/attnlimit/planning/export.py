@@ -8,7 +8,11 @@ them, and what is lost.
 from __future__ import annotations
 
 import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -17,17 +21,127 @@ from scipy.stats import norm
 from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
-from attnlimit.planning.export_cache import CACHE_FORMATS
-from attnlimit.planning.export_files import (
-    DROPPED,
-    Export,
-    ExportOptions,
-    HeadShares,
-    Maker,
-    as_json,
-    by_layer,
-)
+from attnlimit.files import write_atomically
 from attnlimit.planning.plan import Plan
+from attnlimit.result import Result
+
+ABOUT = "export.json"
+SCHEMA = "attnlimit.export/1"
+DROPPED = (
+    "The plan chooses keys anew for every query; a cache that drops keys keeps as many, chosen "
+    "once and by the other tool, so the plan's prediction does not hold for it."
+)
+"""What is lost where keys are dropped for good."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """First and recent tokens that the tool always keeps, and the size of its pages."""
+
+    sinks: int = 4
+    recent: int = 64
+    page_size: int = 16
+
+    def __post_init__(self) -> None:
+        checks.count(self.sinks, "sinks", smallest=0)
+        checks.count(self.recent, "recent", smallest=0)
+        checks.count(self.page_size, "page_size")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadShares:
+    """Shares of keys that the heads of a plan keep, and its key-value heads.
+
+    Query heads that share keys keep the union of what each keeps, which a plan has counted.
+    """
+
+    plan: Plan
+
+    @property
+    def context(self) -> int:
+        """Tokens of the longest text of the plan."""
+        return max(self.plan.tokens)
+
+    @property
+    def kept(self) -> Array:
+        """Share of the keys that a query sees, (L, H)."""
+        kept = np.clip(self.plan.keys / self.plan.mean_visible, 0.0, 1.0)
+        kept[[[sampler is None for sampler in row] for row in self.plan.heads]] = 1.0
+        return np.asarray(kept)
+
+    def key_value_shares(self) -> Array:
+        """Share of the cache that each key-value head keeps, (L, G)."""
+        if self.plan.target.measure != "kl":
+            raise BadInput(
+                "The plan's model reads all its tokens at once and has no key-value cache to make "
+                "smaller; scores and hub can be exported."
+            )
+        if self.plan.kv_keys is None:
+            raise BadInput(
+                "The plan has not counted the keys that heads of a group read together; make it "
+                "again with attnlimit plan."
+            )
+        return np.asarray(np.clip(self.plan.kv_keys / self.plan.mean_visible, 0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Export(Result):
+    """Files for another tool, not yet written."""
+
+    files: dict[str, bytes]
+    use: str  # how the other tool takes them
+    lost: str  # one sentence
+    numbers: dict[str, Any]  # that the other tool is to be given beside the files
+    table: pd.DataFrame  # what is exported, layer by layer
+    to: str = ""  # name of the format, and of the plan's model
+    model: str = ""
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for each layer, or for each setting."""
+        return self.table
+
+    def headline(self) -> str:
+        """Use, and what is lost."""
+        return f"{self.to}: {self.use}\nlost: {self.lost}"
+
+    def about(self) -> dict[str, Any]:
+        """Return the content of `export.json`."""
+        return {
+            "schema": SCHEMA,
+            "to": self.to,
+            "model": self.model,
+            "files": sorted(self.files),
+            **self.numbers,
+            "use": self.use,
+            "lost": self.lost,
+        }
+
+    def write(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the files; a folder that is not empty is refused, unless with `force`."""
+        target = Path(folder)
+        if target.exists() and not target.is_dir():
+            raise BadInput(f"{target} is a file; give a folder.")
+        if target.is_dir() and any(target.iterdir()) and not force:
+            raise BadInput(f"{target} is not empty; give another, or --force to write there.")
+        for name, content in self.files.items():
+            write_atomically(target / name, content)
+        write_atomically(target / ABOUT, as_json(self.about()))
+        return target
+
+
+Maker: TypeAlias = Callable[[HeadShares, ExportOptions], Export]
+"""Makes the files of a tool."""
+
+
+def by_layer(shares: Array, mean: str) -> pd.DataFrame:
+    """Return a table of the shares of each layer's heads."""
+    columns = {mean: shares.mean(1), "least": shares.min(1), "most": shares.max(1)}
+    return pd.DataFrame({"layer": np.arange(len(shares)), **columns})
+
+
+def as_json(content: Any) -> bytes:
+    """Return the bytes of a JSON file."""
+    return (json.dumps(content, indent=1, allow_nan=False) + "\n").encode()
 
 
 def export_plan(
@@ -46,7 +160,8 @@ def export_plan(
     """
     make = FORMATS[checks.one_of(to, tuple(FORMATS), "The format")]
     read = plan if isinstance(plan, Plan) else Plan.read(plan)
-    return make(HeadShares(read), ExportOptions(sinks, recent, page_size))
+    made = make(HeadShares(read), ExportOptions(sinks, recent, page_size))
+    return replace(made, to=to, model=read.model)
 
 
 # kvpress: budget curves of LUKVPress.
@@ -90,8 +205,6 @@ def _make_kvpress(heads: HeadShares, options: ExportOptions) -> Export:
     if raised:
         lost = f"{lost[:-1]}; heads that keep more than planned, for their sinks: {raised}."
     return Export(
-        to="kvpress",
-        model=heads.plan.model,
         files={CURVES: content.getvalue()},
         use=(
             f"press = LUKVPress(compression_ratio={ratio:g}, sink={options.sinks}, "
@@ -120,8 +233,6 @@ def _make_duo(heads: HeadShares, options: ExportOptions) -> Export:
     np.savetxt(content, shares, delimiter="\t")
     config = {"sink_size": options.sinks, "recent_size": options.recent}
     return Export(
-        to="duo",
-        model=heads.plan.model,
         files={DUO_HEADS: content.getvalue().encode(), DUO_CONFIG: as_json(config)},
         use=(
             f"load_attn_pattern(folder), then sparsify with sparsity={sparsity:.4g}, which keeps "
@@ -148,8 +259,6 @@ def _make_scores(heads: HeadShares, options: ExportOptions) -> Export:
         for head, share in enumerate(row)
     }
     return Export(
-        to="scores",
-        model=heads.plan.model,
         files={SCORES: as_json(scores)},
         use=f"read {SCORES}: scores of each query head, by layer and head",
         lost="Scores put heads in an order: how many keys each keeps, and how, are lost.",
@@ -184,8 +293,6 @@ def _make_layers(heads: HeadShares, options: ExportOptions) -> Export:
     }
     kept = total / whole
     return Export(
-        to="layers",
-        model=heads.plan.model,
         files={LAYERS: as_json(content)},
         use=f"give each layer its tokens of {LAYERS}; all of them are {kept:.1%} of the pages",
         lost=(
@@ -241,8 +348,6 @@ def _make_hub(heads: HeadShares, options: ExportOptions) -> Export:
     }
     alike = "" if len(set(levels)) == 1 else ", that of the most demanding head"
     return Export(
-        to="hub",
-        model=heads.plan.model,
         files={HUB: as_json(config)},
         use=(
             f"AdaptiveSamplingMaskerConfig(**fields of {HUB}), after maskers that keep the "
@@ -257,11 +362,115 @@ def _make_hub(heads: HeadShares, options: ExportOptions) -> Export:
     )
 
 
+# Cache types of llama.cpp and transformers: a plan has bits for each layer and these tools one type
+# for all, so that the nearest to the mean is taken.
+CACHE_TYPES = {16: "f16", 8: "q8_0", 5: "q5_0", 4: "q4_0"}
+LLAMA, QUANTIZED, MODELOPT = "cache_types.json", "cache_config.json", "config.json"
+
+
+def _mean_bits(plan: Plan, part: int) -> float:
+    """Mean bits of keys (0) or values (1); what is not rounded has 16."""
+    forms = [None if one is None else one.formats[part] for one in plan.quantize or ()]
+    if not any(forms):
+        raise BadInput(
+            "The plan rounds nothing, so it has no cache types; plan with --quantize 8/4 or "
+            "--minimise bytes_stored."
+        )
+    return float(np.mean([16 if form is None else form.bits for form in forms]))
+
+
+def _dropped(plan: Plan) -> str:
+    """Knobs of a plan that a cache type does not have, in words."""
+    layers = "" if len(set(plan.quantize or ())) < 2 else "the bits of single layers, "
+    evicted = "" if plan.evict is None else ", the eviction"
+    return f"{layers}the keys that are read{evicted} and the mean key taken out"
+
+
+def _bits_by_layer(plan: Plan) -> pd.DataFrame:
+    names = [
+        ["f16" if one is None else one.formats[part].name for part in (0, 1)]
+        for one in plan.quantize or ()
+    ]
+    keys, values = zip(*names, strict=True)
+    return pd.DataFrame({"layer": range(len(names)), "keys": keys, "values": values})
+
+
+def _make_llama(heads: HeadShares, options: ExportOptions) -> Export:
+    bits = [_mean_bits(heads.plan, part) for part in (0, 1)]
+    types = [CACHE_TYPES[min(CACHE_TYPES, key=lambda b: abs(b - mean))] for mean in bits]
+    content = dict(zip(("cache_type_k", "cache_type_v"), types, strict=True))
+    return Export(
+        files={LLAMA: as_json(content)},
+        use=f"--flash-attn on --cache-type-k {types[0]} --cache-type-v {types[1]}",
+        lost=(
+            f"llama.cpp has one type for all layers: {_dropped(heads.plan)} are lost; predict the "
+            f"types with attnlimit evaluate --quantize {types[0]}/{types[1]}."
+        ),
+        numbers=content,
+        table=_bits_by_layer(heads.plan),
+    )
+
+
+def _make_quantized(heads: HeadShares, options: ExportOptions) -> Export:
+    mean = (_mean_bits(heads.plan, 0) + _mean_bits(heads.plan, 1)) / 2
+    bits = min((8, 4, 2), key=lambda b: abs(b - mean))
+    backend = "hqq" if bits == 8 else "quanto"
+    config = {"backend": backend, "nbits": bits, "q_group_size": 64, "residual_length": 128}
+    content = {"cache_implementation": "quantized", "cache_config": config}
+    return Export(
+        files={QUANTIZED: as_json(content)},
+        use=f"model.generate(..., **json.load(open({QUANTIZED!r}))), with {backend} installed",
+        lost=(
+            "transformers' quantised cache has one number of bits for keys and values of all "
+            f"layers: {_dropped(heads.plan)} are lost."
+        ),
+        numbers={"nbits": bits},
+        table=_bits_by_layer(heads.plan),
+    )
+
+
+def _make_modelopt(heads: HeadShares, options: ExportOptions) -> Export:
+    """A tile is skipped where exp(its best score - the best so far) is below a threshold.
+
+    The threshold is a * exp(b * target_sparsity) / length. With 1/c, no key that the plan reads
+    for sure is skipped: its weight is at least 1/c of all, so also of the best.
+    """
+    chosen = {s for row in heads.plan.heads for s in row}
+    sizes = [s.threshold for s in chosen if s is not None and s.threshold is not None]
+    if len(sizes) < len(chosen):
+        raise BadInput(
+            "ModelOpt skips keys below a threshold, and the plan has heads without one; plan with "
+            "--scheme threshold or index."
+        )
+    factor = {"formula": "a * exp(b * target_sparsity)"}
+    phase = {"a": heads.context / max(sizes), "b": 0.0}
+    sparsity = float(1 - heads.kept.mean())
+    group = {
+        "algorithm": "skip_softmax",
+        "targets": ["*"],
+        "threshold_scale_factor": {**factor, "decode": phase},
+        "target_sparsity": {"decode": sparsity},
+    }
+    content = {"sparse_attention_config": {"config_groups": {"group_0": group}}}
+    return Export(
+        files={MODELOPT: as_json(content)},
+        use="copy sparse_attention_config into the config.json of the checkpoint",
+        lost=(
+            "ModelOpt skips tiles below the threshold and samples none of them, so the loss is "
+            "not the plan's: one threshold for all heads; bits and evictions are lost."
+        ),
+        numbers={"threshold": 1 / max(sizes)},
+        table=pd.DataFrame({"field": ["a", "b"], "value": [phase["a"], 0.0]}),
+    )
+
+
 FORMATS: dict[str, Maker] = {
     "kvpress": _make_kvpress,
     "duo": _make_duo,
     "scores": _make_scores,
     "layers": _make_layers,
     "hub": _make_hub,
-    **CACHE_FORMATS,
+    "llama.cpp": _make_llama,
+    "transformers": _make_quantized,
+    "modelopt": _make_modelopt,
 }

@@ -1,25 +1,103 @@
-"""Certified number of tokens of one captured head, by several samplers."""
+"""Certified number of tokens of one captured head, and the tolerance of a budget.
+
+A budget promises a relative error epsilon with probability 1 - delta, for a share of the queries.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
+from scipy.stats import chi2, norm
 from torch import Tensor
 
+from attnlimit import checks
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.captured import CapturedHead
-from attnlimit.planning.search import Tolerance, first_within, smallest_on_grid
 from attnlimit.result import Result
 from attnlimit.samplers import Iid, Keep, Sampler, SinksAndRecent, SinksAndWindow, TopK
 from attnlimit.samplers.base import check_sampler
 from attnlimit.theory.one_query.sampler import sampler_law
 from attnlimit.threads import one_thread
+
+QUANTILE = 0.99
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Relative error `epsilon` with probability 1 - `delta`, for a share `quantile` of queries."""
+
+    epsilon: float = 0.1
+    delta: float = 0.05
+    quantile: float = QUANTILE
+
+    def __post_init__(self) -> None:
+        checks.positive(self.epsilon, "epsilon")
+        if not 0 < checks.real_number(self.delta, "delta") < 1:
+            raise BadInput(f"delta must lie between 0 and 1, got {self.delta:g}.")
+        if not 0 < checks.real_number(self.quantile, "quantile") <= 1:
+            raise BadInput(f"quantile must lie in (0, 1], got {self.quantile:g}.")
+
+    @property
+    def certified(self) -> float:
+        """Largest relative root mean square error that Chebyshev's inequality certifies."""
+        return self.epsilon * float(np.sqrt(self.delta))
+
+    @property
+    def typical(self) -> float:
+        """The same for a normal error on a line, the normal law with the widest tail."""
+        return self.epsilon / float(norm.isf(self.delta / 2))
+
+    def normal_tokens(self, trace: Array, trace_of_square: Array, size: Array) -> Array:
+        """Return the n at which |N(0, C/n)| is below epsilon `size` with probability 1 - delta.
+
+        |N(0, C)|^2 is taken as a multiple of a chi-squared variable with its mean tr C and its
+        variance 2 tr C^2 (Satterthwaite).
+        """
+        freedom = trace**2 / np.maximum(trace_of_square, 1e-300)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            widest = trace / freedom * chi2.isf(self.delta, freedom)
+            return np.where(trace > 0, widest / (self.epsilon * size) ** 2, 1.0)
+
+    def over_queries(self, values: Array) -> float:
+        """Quantile of a number by query, at the share of queries that is promised."""
+        return float(np.quantile(values, self.quantile, method="higher"))
+
+
+def first_within(error: Array, tolerance: float) -> NDArray[np.int64]:
+    """Index along the last axis from which `error` stays within tolerance; its length if none."""
+    within = error <= tolerance
+    return np.asarray(within.shape[-1] - np.cumprod(within[..., ::-1], axis=-1).sum(-1))
+
+
+def smallest_on_grid(
+    error_at: Callable[[int], float],
+    n: NDArray[np.int64],
+    error: Array,
+    tolerance: float,
+    precision: float = 0.0,
+) -> float:
+    """Smallest n within tolerance, by bisection between sizes of a grid; infinite if there is none.
+
+    `precision` is the share of n by which the answer may be too large.
+    """
+    place = int(first_within(error, tolerance))
+    if place in (0, len(n)):
+        return float(n[0]) if place == 0 else float("inf")
+    low, high = int(n[place - 1]), int(n[place])
+    while high - low > max(1.0, precision * high):
+        middle = (low + high) // 2
+        if error_at(middle) <= tolerance:
+            high = middle
+        else:
+            low = middle
+    return float(high)
+
 
 QUERIES = 128
 LAW_QUERIES = 32

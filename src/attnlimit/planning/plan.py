@@ -32,9 +32,7 @@ from attnlimit.models.eviction.rules import EvictionRule, rule_from_dict, rule_t
 from attnlimit.models.loading import LoadedModel
 from attnlimit.models.passes import unwrap
 from attnlimit.picture import Panel, Series
-from attnlimit.planning.calibration import (
-    architecture_of,
-)
+from attnlimit.planning.calibration import architecture_of
 from attnlimit.planning.cost import CacheUse, CostModel, Shape
 from attnlimit.planning.precision import Quantize, token_bytes
 from attnlimit.planning.target import Target, target_of

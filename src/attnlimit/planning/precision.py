@@ -27,10 +27,7 @@ from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.models.attention import Call
 from attnlimit.models.sampled import AttentionStats, sampled_attention
-from attnlimit.planning.change import Accumulator, Change, ErrorTerms
-from attnlimit.planning.probes import ProbedLayer
-
-UNBOUND = "Bind the change to a model first: change.bound_to(network, tokens)."
+from attnlimit.planning.probes import Accumulator, Change, ErrorTerms, ProbedLayer
 
 
 def _symmetric(x: Tensor, bits: int, draw: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
@@ -126,7 +123,7 @@ the mean key taken out; block8, block4), whose values have a code for zero."""
 
 
 @dataclass(frozen=True)
-class Quantize(Change):
+class Quantize:
     """A cache that holds keys and values in few bits.
 
     Parameters
@@ -198,27 +195,9 @@ class Quantize(Change):
         named = ["16 bits" if each is None else each.name for each in self.formats]
         return f"keys in {named[0]}, values in {named[1]}"
 
-    @property
-    def draws(self) -> bool:  # type: ignore[override]
-        """Whether rounding is random."""
-        return self.rounding == "stochastic"
-
     def spec(self) -> dict[str, Any]:
         """Return the fields, as plan files hold them."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-    def bound_to(self, network: Any, tokens: int) -> Change:
-        return LayerPrecision((self,) * int(network.config.num_hidden_layers)).bound_to(
-            network, tokens
-        )
-
-    def accumulator(
-        self, network: Any, tokens: int, probes: int, others: Sequence[Any] = ()
-    ) -> Accumulator:
-        raise BadInput(UNBOUND)
-
-    def active(self, model: Any, seed: int) -> Any:
-        raise BadInput(UNBOUND)
 
     def rounded(
         self, call_keys: Tensor, call_values: Tensor, generator: torch.Generator | None = None
@@ -278,24 +257,30 @@ def token_bytes(
 
 @dataclass(frozen=True)
 class LayerPrecision(Change):
-    """A precision for each layer, None where nothing is rounded."""
+    """A precision of every layer, or one for each, None where nothing is rounded."""
 
-    layers: tuple[Quantize | None, ...]
+    layers: Quantize | tuple[Quantize | None, ...]
     prompt: int | None = None  # tokens that are read before the cache is rounded
     shares_passes = True
 
     @property
     def name(self) -> str:
-        chosen = {None if one is None else one.name for one in self.layers}
+        chosen = {None if one is None else one.name for one in self._chosen}
         return str(chosen.pop()) if len(chosen) == 1 else "a precision for each layer"
 
     @property
     def draws(self) -> bool:  # type: ignore[override]
         """Whether rounding is random."""
-        return any(one is not None and one.draws for one in self.layers)
+        return any(one is not None and one.rounding == "stochastic" for one in self._chosen)
+
+    @property
+    def _chosen(self) -> tuple[Quantize | None, ...]:
+        return (self.layers,) if isinstance(self.layers, Quantize) else self.layers
 
     def bound_to(self, network: Any, tokens: int) -> LayerPrecision:
         depth = int(network.config.num_hidden_layers)
+        if isinstance(self.layers, Quantize):
+            return replace(self, layers=self._chosen * depth)
         if len(self.layers) != depth:
             raise BadInput(
                 f"There are precisions for {len(self.layers)} layers, and the model has {depth}."
@@ -305,13 +290,13 @@ class LayerPrecision(Change):
     def accumulator(
         self, network: Any, tokens: int, probes: int, others: Sequence[LayerPrecision] = ()
     ) -> PrecisionTerms:
-        return PrecisionTerms([one.layers for one in (self, *others)], self.prompt or 0)
+        return PrecisionTerms([one._chosen for one in (self, *others)], self.prompt or 0)
 
     def rounding(self, seed: int) -> Callable[[Call], Call]:
         """Return the function that rounds a call's keys and values."""
 
         def rounded(call: Call) -> Call:
-            precision = self.layers[call.layer]
+            precision = self._chosen[call.layer]
             if precision is None or (self.prompt is not None and call.whole):
                 return call
             generator = torch.Generator().manual_seed(seed * 1009 + call.layer)
@@ -328,7 +313,7 @@ class LayerPrecision(Change):
             width, value_width = call.key.shape[-1], call.value.shape[-1]
             number = call.key.element_size()
             dense = (width + value_width) * number
-            precision = self.layers[call.layer]
+            precision = self._chosen[call.layer]
             held = dense if precision is None else precision.token_bytes(
                 width, value_width, number
             )  # fmt: skip

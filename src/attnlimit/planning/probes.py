@@ -4,17 +4,29 @@ One forward pass keeps every layer's attention output in the graph; one backward
 is one probe. A layer's gradients are handed on when the last of a group of probes reaches it, so
 that memory is that of one pass and of a few gradients. A capture can keep the gradients in files,
 written layer by layer, from which plans are made without the model.
+
+Changes of a model's attention are predicted from probes, and run in the model. A change is one
+class that extends `Change` with two methods.
+
+- `accumulator` returns an `Accumulator`, which is given every layer of the dense model with the
+  gradients of the output at its attention (`ProbedLayer`: queries, keys, values, attention P and
+  gradients, in blocks of queries) and returns `ErrorTerms`: for each head and probe g, the variance
+  and the mean of <g, error>, summed over queries.
+- `active` makes a model run with the change inside a `with` block.
+
+`output_error`, `evaluate` and the planner take any change; predicted errors of several changes add.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,14 +48,8 @@ from attnlimit.models.captures import Capture, call_of, layer_of, open_capture
 from attnlimit.models.eviction.context import evictable_layers
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import Encoded, encode, run, unwrap
-from attnlimit.models.store import (
-    NAMES,
-    AlreadyWritten,
-    CaptureWriter,
-    Place,
-    mapped,
-    rows_of,
-)
+from attnlimit.models.sampled import AttentionStats
+from attnlimit.models.store import NAMES, AlreadyWritten, CaptureWriter, Place, mapped, rows_of
 from attnlimit.planning.target import Target, choose_target
 from attnlimit.samplers import Products
 
@@ -138,30 +144,16 @@ def probe(
     target: Target,
     probes: int,
     seed: int,
-    reduce: Reduce,
+    reduce: Reduce | Receiver,
     start: int = 0,
     prompt: Prompt | None = None,
 ) -> ProbeRun:
     """Run one forward pass and `probes` backward ones, and `reduce` every layer's gradients.
 
     Gradients are those of queries from `start` on, and zero before. `prompt` are the tokens before
-    them, if they were read already.
+    them, if they were read already. A `Receiver` takes calls and gradients as they come.
     """
-    receiver = _Grouped(probes, reduce)
-    return run_probes(network, encoded, target, probes, seed, receiver, start, prompt)
-
-
-def run_probes(
-    network: Any,
-    encoded: Encoded,
-    target: Target,
-    probes: int,
-    seed: int,
-    receiver: Receiver,
-    start: int = 0,
-    prompt: Prompt | None = None,
-) -> ProbeRun:
-    """Run one forward pass and `probes` backward ones, with everything given to the receiver."""
+    receiver = reduce if isinstance(reduce, Receiver) else _Grouped(probes, reduce)
     generator = torch.Generator().manual_seed(seed)
     root = torch.zeros((), requires_grad=True)
     number = 0
@@ -323,28 +315,22 @@ def capture_sensitivities(
     """
     encoded = encode(model, text)
     encoded.source.update(about or {})
-    write_probed(model, encoded, Path(folder).expanduser(), probes, output, seed)
-    return open_capture(folder)
-
-
-def write_probed(
-    model: Any, encoded: Encoded, folder: Path, probes: int, output: str | None, seed: int
-) -> None:
-    """Capture every layer to a folder, with the gradients of `probes` scalars of the output."""
+    place = Path(folder).expanduser()
     network, _ = unwrap(model)
     target = choose_target(network, output)
     count = checks.count(probes, "probes", smallest=2)
     checks.one_of(target.name, ("kl", "cosine"), "output of a capture")
-    about = Probes(target.name, count, checks.count(seed, "seed", smallest=0))
+    stated = Probes(target.name, count, checks.count(seed, "seed", smallest=0))
     depth = int(network.config.num_hidden_layers)
-    writer = CaptureWriter(folder, encoded, depth, range(depth), about)
-    spool = folder / SPOOL
+    writer = CaptureWriter(place, encoded, depth, range(depth), stated)
+    spool = place / SPOOL
     try:
         with suppress(AlreadyWritten):
-            run_probes(network, encoded, target, count, about.seed, _Spooled(writer, spool, count))
+            probe(network, encoded, target, count, stated.seed, _Spooled(writer, spool, count))
             writer.finish()
     finally:
         shutil.rmtree(spool, ignore_errors=True)
+    return open_capture(folder)
 
 
 class _Spooled(Receiver):
@@ -393,12 +379,11 @@ def kept_probes(capture: Captured) -> Probes:
     return capture.probes
 
 
-def replay(capture: Captured, reduce: Reduce, layers: Iterable[int] | None = None) -> ProbeRun:
-    """Hand on layers' gradients from files, all by default, in the order of the passes."""
+def replay(capture: Captured, reduce: Reduce) -> ProbeRun:
+    """Hand on layers' gradients from files, in the order of the passes."""
     numbers = []
-    chosen = sorted(capture.layers if layers is None else layers, reverse=True)
     for group in groups_of(kept_probes(capture).count):
-        for number in chosen:
+        for number in sorted(capture.layers, reverse=True):
             layer = capture.layers[number]
             assert layer.gradients is not None
             numbers.append((layer.gradients.scale, layer.gradients.limit))
@@ -439,3 +424,91 @@ def output_weights(model: Any, text: Any, *, probes: int = 4, seed: int = 0) -> 
     passed = probe(network, encode(model, text), target, count, root, reduce)
     stacked = torch.stack([sums[layer] for layer in evictable_layers(network)])
     return np.asarray(passed.scale / count * stacked.cpu().numpy())
+
+
+@dataclass(frozen=True, eq=False)
+class ErrorTerms:
+    """Variance and mean of <g, error>, summed over queries, by layer, head and probe.
+
+    Heads are query heads (H) or key-value heads, whichever the change acts on.
+    """
+
+    variance: Array  # (L, H, K)
+    bias: Array  # (L, H, K)
+    keys: Array  # (L, H) keys read by a query, or kept in the cache
+    visible: float  # keys of dense attention, of the same kind
+    rough: Array | None = None  # (L, H, K) variance of queries beyond first order and exact laws
+    factor: float = 1.0  # of the error that higher orders leave
+    bound: float = float("nan")  # least variance of independent sampling with as many keys
+    doubt: str = ""  # why second order cannot hold, whatever the size
+    parts: dict[str, Array] = field(default_factory=dict)  # of the variance, (L, H) each
+
+    def by_query_head(self, heads: int) -> ErrorTerms:
+        """Return the same terms with those of key-value heads spread over their query heads."""
+        groups = heads // self.variance.shape[1]
+
+        def spread(values: Array) -> Array:
+            return np.repeat(values, groups, axis=1) / groups
+
+        rough = None if self.rough is None else spread(self.rough)
+        keys = np.repeat(self.keys, groups, axis=1)
+        parts = {name: spread(part) for name, part in self.parts.items()}
+        variance, bias = spread(self.variance), spread(self.bias)
+        return replace(self, variance=variance, bias=bias, keys=keys, rough=rough, parts=parts)
+
+
+class Accumulator(ABC):
+    """Adds up the effect of a change, layer after layer and probe after probe."""
+
+    @abstractmethod
+    def add(self, layer: ProbedLayer) -> None:
+        """Add one layer along a group of probes."""
+
+    @abstractmethod
+    def terms(self, index: int = 0) -> ErrorTerms:
+        """Return the sums of one of the changes, when every layer was added."""
+
+
+class Change(ABC):
+    """A change of a model's attention whose effect on the output can be predicted and run."""
+
+    prompt: int | None = None
+    """Tokens read before the change, in a pass of their own; None if the text is read at once."""
+    start: int | None = None
+    """First position of the text whose queries are changed, where a change has one."""
+    biased: bool = False
+    """Whether errors have a mean that `expected_attention` gives."""
+    draws: bool = True
+    """Whether the change is random, so that runs differ."""
+    check_runs: int = 1
+    """Runs that a prediction is checked by before it is called trusted."""
+    shares_passes: ClassVar[bool] = False
+    """Whether the effects of several changes of the class are added up together."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """Short description for tables."""
+
+    @property
+    def first(self) -> int:
+        """First position of the text that is changed."""
+        return self.prompt or self.start or 0
+
+    @abstractmethod
+    def bound_to(self, network: Any, tokens: int) -> Change:
+        """Return the change for a model and a text's length; refuse what cannot be predicted."""
+
+    @abstractmethod
+    def accumulator(
+        self, network: Any, tokens: int, probes: int, others: Sequence[Any] = ()
+    ) -> Accumulator:
+        """Return what adds up the effects of this change and `others` of its class."""
+
+    @abstractmethod
+    def active(self, model: Any, seed: int) -> AbstractContextManager[AttentionStats]:
+        """Run the model with the change inside a `with` block."""
+
+    def expected_attention(self, call: Call) -> Tensor | None:
+        """Outputs of a layer with expected errors, if the change is biased; otherwise None."""
+        return None

@@ -20,12 +20,7 @@ import torch
 from torch import Tensor
 
 from attnlimit import checks
-from attnlimit.constants import (
-    COSINE_LIMIT,
-    KL_LIMIT,
-    KL_LIMIT_UNCERTAINTY,
-    THIRD_ORDER,
-)
+from attnlimit.constants import COSINE_LIMIT, KL_LIMIT, KL_LIMIT_UNCERTAINTY, THIRD_ORDER
 from attnlimit.errors import BadInput
 from attnlimit.models.loading import predicts_tokens
 from attnlimit.models.passes import Outputs, cosine_loss, divergence, mean_kl
@@ -261,7 +256,7 @@ class EmbeddingAngle(Target):
         """Random directions orthogonal to the embedding."""
         axis = read.detach()
         for _ in range(count):
-            normal = _normal(read, generator)
+            normal = torch.randn(read.shape, generator=generator, dtype=read.dtype)
             yield (normal - (normal @ axis) / axis.square().sum() * axis) @ read
 
     def scale(self, read: Tensor) -> float:
@@ -333,7 +328,3 @@ def _visible(target: Target) -> Target:
             f"float32 already loses about {target.least:.1g}; allow a larger error."
         )
     return target
-
-
-def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(like.shape, generator=generator, dtype=like.dtype)

@@ -9,8 +9,7 @@ import pandas as pd
 from attnlimit.bags.instance_budget import InstanceBudget
 from attnlimit.bags.planner import BagPlan
 from attnlimit.picture import FigureSpec
-from attnlimit.report.page import cards_html, escape, scrolled, table
-from attnlimit.report.run_page import figure_document, figure_html
+from attnlimit.report.page import cards_html, escape, figure_document, figure_html, scrolled, table
 
 MEANINGS = {
     "feature error": "distance of the pooled feature from the pooled feature over all instances, "

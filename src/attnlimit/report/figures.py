@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from attnlimit.picture import REFERENCE, FigureSpec
 from attnlimit.plotting import GREY, PALETTE, draw_panel
-from attnlimit.report.page import write_page
-from attnlimit.report.run_page import figure_page
+from attnlimit.report.page import figure_page, write_page
 
 MANY_LABELS = 4
 # Drawn at the width at which a journal prints it, so that its letters are as large as they say.

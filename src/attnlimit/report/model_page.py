@@ -19,12 +19,13 @@ from attnlimit.report.page import (
     docs_link,
     document,
     escape,
+    figure_data,
+    figure_html,
     fill,
     provenance,
     scrolled,
     table,
 )
-from attnlimit.report.run_page import figure_data, figure_html
 from attnlimit.result import format_pm
 from attnlimit.samplers.spec import sampler_spec
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from attnlimit.errors import BadInput
-from attnlimit.models.captures import Capture, StoredCaptures, capture, passage_of
+from attnlimit.models.captures import Capture, capture, open_capture, passage_of
 from attnlimit.models.curves import measure_capture, predict_capture
-from attnlimit.models.loading import BUNDLED, load_once
+from attnlimit.models.loading import BUNDLED, file_hash, load_once
+from attnlimit.models.store import MANIFEST, capture_file
 from attnlimit.models.texts import read_corpus, wikipedia
 from attnlimit.reproduce.compare import OWN
 from attnlimit.reproduce.experiment import Config, Experiment, Shard
@@ -65,8 +65,9 @@ def with_capture(experiment: Experiment, config: Config, folder: str | Path) -> 
             f"{experiment.name} needs more than a capture holds, or reads no model at all; leave "
             "--capture out."
         )
-    stored = StoredCaptures.at(folder)
-    first = stored.captures()[0]
+    stored = {"folder": str(Path(folder).expanduser().resolve())}
+    stored["sha256"] = file_hash(capture_file(folder, MANIFEST))
+    first = stored_capture(**stored)
     about, text = first.source, passage_of(first, folder)
     layers = [layer for layer in config["layers"] if layer in first.layers] or list(first.layers)
     changed: Config = {"layers": layers, "tokens": len(first)}
@@ -83,8 +84,18 @@ def with_capture(experiment: Experiment, config: Config, folder: str | Path) -> 
         "weights_licence": str(about.get("licence", "unknown")),
         "text": text.text,
         "text_licence": text.licence,
-        "capture": asdict(stored),
+        "capture": stored,
     }
+
+
+@lru_cache(maxsize=2)
+def stored_capture(folder: str, sha256: str) -> Capture:
+    """Open a stored capture, whose manifest must have this hash; it has those of all layers."""
+    if file_hash(capture_file(folder, MANIFEST)) != sha256:
+        raise BadInput(
+            f"The capture in {folder} has changed since the run began; begin a new run with it."
+        )
+    return open_capture(folder)
 
 
 @lru_cache(maxsize=16)
@@ -106,7 +117,7 @@ def captured(name: str, text: str, tokens: int, layers: tuple[int, ...] | None =
 def capture_of(shard: Shard, layers: tuple[int, ...] | None = None) -> Capture:
     """Capture the text of a shard's configuration, or open the folder that it names."""
     if "capture" in shard:
-        return StoredCaptures(**shard["capture"]).captures()[0]
+        return stored_capture(**shard["capture"])
     return captured(shard["model"], shard["text"], shard["tokens"], layers)
 
 

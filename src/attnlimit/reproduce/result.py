@@ -18,8 +18,7 @@ import pandas as pd
 from attnlimit.errors import AttnlimitError, BadInput
 from attnlimit.files import digest
 from attnlimit.picture import FigureSpec
-from attnlimit.report.page import write_page
-from attnlimit.report.run_page import RunContent, run_page
+from attnlimit.report.page import RunContent, run_page, write_page
 from attnlimit.reproduce.compare import agreement, beyond_listed, marked
 from attnlimit.reproduce.experiment import EXPERIMENTS, Config, Experiment, execute, load
 from attnlimit.runs import Progress, RunFolder, ShardsFailed

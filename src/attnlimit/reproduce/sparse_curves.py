@@ -11,21 +11,11 @@ from attnlimit.picture import FigureSpec
 from attnlimit.reproduce.compare import agreement, where
 from attnlimit.reproduce.experiment import STC, Config, Experiment, Shard
 from attnlimit.reproduce.panels import pairs, panel
-from attnlimit.reproduce.sparse_rows import (
-    NAMES,
-    at_size,
-    paired,
-    shared,
-    side_by_side,
-    sizes,
-)
+from attnlimit.reproduce.sparse_rows import NAMES, at_size, paired, shared, side_by_side, sizes
 from attnlimit.sparse.alignment import query_alignment
 from attnlimit.sparse.task import SparseTask
 from attnlimit.sparse.trained_readout import learning_curve
-from attnlimit.sparse.training import (
-    simulate_protocol,
-    simulate_readout,
-)
+from attnlimit.sparse.training import simulate_protocol, simulate_readout
 
 QUANTITIES = ("test_error", "train_loss", "train_error", "train_margin")
 

@@ -33,9 +33,8 @@ from attnlimit.reproduce.panels import pair, pairs, panel
 from attnlimit.simulate.fit import fit_rate
 from attnlimit.simulate.measure import samples_curve
 from attnlimit.simulate.sweep import samples_frame, samples_from_frame, sweep
-from attnlimit.theory.limit import horizon
+from attnlimit.theory.limit import horizon, norm_rate, rms_rate
 from attnlimit.theory.predict import predict
-from attnlimit.theory.rates import norm_rate, rms_rate
 from attnlimit.tokens import Gaussian, Sphere, Tokens
 
 STATISTICS = ("mean", "covariance", "mean_norm", "covariance_norm")

@@ -10,7 +10,7 @@ from attnlimit.picture import REFERENCE, FigureSpec, Series
 from attnlimit.reproduce.compare import groups, rate, with_uncertainty
 from attnlimit.reproduce.experiment import TSC, Config, DrawnExperiment, Shard, grid
 from attnlimit.reproduce.panels import panel, points
-from attnlimit.simulate.supremum import supremum_errors
+from attnlimit.simulate.independent import supremum_errors
 from attnlimit.theory.uniform.uniform import uniform_bound
 from attnlimit.tokens import Gaussian, Sphere, Tokens
 

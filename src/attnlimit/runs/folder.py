@@ -49,10 +49,6 @@ class FolderBusy(AttnlimitError):
     """Another process is writing this run folder."""
 
 
-class OtherSchema(BadInput):
-    """A run folder of a version of the package that this one cannot read."""
-
-
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
     """Return the versions of the package, of Python and of the libraries that results depend on."""
@@ -127,7 +123,7 @@ class RunFolder:
                 )
         weights, version = content.get("weights"), content.get("version")
         if content.get("schema") != SCHEMA:
-            raise OtherSchema(
+            raise BadInput(
                 f"{self.path} was made by attnlimit {version or 'of unknown version'}, which "
                 "stored runs in another way; run its command again."
             )

@@ -9,7 +9,7 @@ from torch import Tensor
 from attnlimit import checks
 from attnlimit.errors import BadInput
 from attnlimit.samplers.base import Draws, Sampler, positions
-from attnlimit.samplers.keep import sampled_rest
+from attnlimit.samplers.uniform import sampled_rest
 
 
 @dataclass(frozen=True)

@@ -101,34 +101,6 @@ class Index(Proxy):
 
 
 @dataclass(frozen=True)
-class Rank(Proxy):
-    """Keys by their `rank` first principal components."""
-
-    rank: int
-
-    def __post_init__(self) -> None:
-        checks.count(self.rank, "rank", smallest=1)
-
-    @property
-    def name(self) -> str:
-        return f"keys of rank {self.rank}"
-
-    @property
-    def spec(self) -> str:
-        return f"rank{self.rank}"
-
-    def products(self, query: Tensor, key: Tensor) -> Tensor:
-        centred = (key - key.mean(-2, keepdim=True)).float()  # the mean moves all products alike
-        axes = torch.linalg.eigh(centred.transpose(-1, -2) @ centred).eigenvectors
-        axes = axes[..., -min(self.rank, key.shape[-1]) :]
-        approximate = (query.float() @ axes) @ (centred @ axes).transpose(-1, -2)
-        return approximate.to(query.dtype)
-
-    def bytes(self, width: int, number: float) -> float:
-        return min(self.rank, width) * number
-
-
-@dataclass(frozen=True)
 class Pages(Proxy):
     """Pages of `size` keys, by their smallest and largest number in each dimension.
 
@@ -165,20 +137,19 @@ class Pages(Proxy):
 _KINDS: dict[str, Callable[..., Proxy]] = {
     r"index": Index,
     r"(\d+)bit": Bits,
-    r"rank(\d+)": Rank,
     r"page(\d+)": Pages,
 }
 
 
 def parse_proxy(text: str) -> Proxy:
-    """Return the proxy of a text such as "4bit", "rank16" or "page16"."""
+    """Return the proxy of a text such as "4bit" or "page16"."""
     for pattern, kind in _KINDS.items():
         match = re.fullmatch(pattern, text.strip())
         if match is not None:
             return kind(*map(int, match.groups()))
     raise BadInput(
-        f"There is no proxy {text!r} for keys; write index, 4bit, rank16 (keys of 16 dimensions) "
-        "or page16 (the best score a page of 16 keys can have)."
+        f"There is no proxy {text!r} for keys; write index, 4bit, or page16 (the best score "
+        "that a page of 16 keys can have)."
     )
 
 

@@ -15,14 +15,7 @@ from torch import Tensor
 
 from attnlimit import checks
 from attnlimit.errors import BadInput
-from attnlimit.samplers.base import (
-    BoundSampler,
-    ByKeys,
-    Draws,
-    Products,
-    Sampler,
-    positions,
-)
+from attnlimit.samplers.base import BoundSampler, ByKeys, Draws, Products, Sampler, positions
 from attnlimit.samplers.proxies import Bits, Pages, Proxy
 from attnlimit.samplers.spec import register
 

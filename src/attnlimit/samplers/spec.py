@@ -1,6 +1,6 @@
 """Samplers as text, on the command line and in plan files, and their registration.
 
-    threshold:48:4bit     threshold by keys of 4 bits; also rank16, page16, and a floor: 4bit:0.2
+    threshold:48:4bit     threshold by keys of 4 bits; also page16, and a floor: 4bit:0.2
     threshold:48   top-k:64   top-p:0.95   iid:200   without-replacement:200
     window:64,50   sinks-recent:4,64   sinks-window:4,64
     top-k:64+192          the best 64 and a weighted sample of 192 of the rest
@@ -21,12 +21,11 @@ from typing import TypeVar
 from attnlimit.errors import BadInput
 from attnlimit.registry import Registry
 from attnlimit.samplers.base import Sampler
-from attnlimit.samplers.keep import Keep
 from attnlimit.samplers.positional import SinksAndRecent, SinksAndWindow, Window
 from attnlimit.samplers.threshold import Threshold
 from attnlimit.samplers.top import TopK, TopP
 from attnlimit.samplers.two_level import TwoLevel
-from attnlimit.samplers.uniform import Iid, WithoutReplacement
+from attnlimit.samplers.uniform import Iid, Keep, WithoutReplacement
 
 Kind = TypeVar("Kind", bound=type[Sampler])
 REGISTERED: Registry[type[Sampler]] = Registry("attnlimit.samplers")

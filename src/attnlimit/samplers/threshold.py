@@ -22,8 +22,8 @@ from attnlimit.samplers.proxies import Proxy, check_proxy, parse_proxy
 class Threshold(Sampler):
     """Key j kept with probability min(1, c P_j), its weight divided by that: at most about c keys.
 
-    A peaked query reads few keys, a diffuse one up to `c`. With a `proxy`, such as "4bit", "rank16"
-    or "page16", P_j is the weight by the proxy, but at least `floor` times an equal share: this
+    A peaked query reads few keys, a diffuse one up to `c`. With a `proxy`, such as "4bit" or
+    "page16", P_j is the weight by the proxy, but at least `floor` times an equal share: this
     bounds the correction of a key whose weight the proxy underestimates.
 
     Examples

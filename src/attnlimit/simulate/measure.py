@@ -15,10 +15,9 @@ from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.samplers import Sampler
 from attnlimit.simulate.fit import heavy_share
-from attnlimit.simulate.independent import participations, pointwise_errors
+from attnlimit.simulate.independent import participations, pointwise_errors, supremum_errors
 from attnlimit.simulate.statistics import NORMS, SQUARED
 from attnlimit.simulate.summary import summarise
-from attnlimit.simulate.supremum import supremum_errors
 from attnlimit.simulate.sweep import Samples, sweep
 from attnlimit.theory.limit import check_ball, check_limit, check_match
 from attnlimit.tokens import Tokens

@@ -16,11 +16,11 @@ from torch import Tensor
 from attnlimit.checks import Array
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
-from attnlimit.simulate.controls import Controls
 from attnlimit.simulate.engine import prefix_outputs
 from attnlimit.simulate.statistics import (
     NORMS,
     SQUARED,
+    Controls,
     Prefix,
     Reference,
     covariance_square,
@@ -177,9 +177,7 @@ def samples_frame(result: dict[str, Samples]) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def samples_from_frame(
-    frame: pd.DataFrame, statistics: Sequence[str], reference_error: float = 0.0
-) -> dict[str, Samples]:
+def samples_from_frame(frame: pd.DataFrame, statistics: Sequence[str]) -> dict[str, Samples]:
     """Rebuild the samples of a sweep from the rows of all its shards, draws in their order."""
     n = np.sort(frame["n"].unique()).astype(np.int64)
     parts = [frame[frame["n"] == size] for size in n]
@@ -188,7 +186,7 @@ def samples_from_frame(
         column = f"controls_{name.split('_')[0]}"
         controls = [_rows(part[column]) for part in parts] if column in frame else []
         values = np.stack([part[name].to_numpy() for part in parts], axis=1)
-        result[name] = Samples(name, n, values, controls, reference_error)
+        result[name] = Samples(name, n, values, controls)
     return result
 
 

@@ -16,8 +16,8 @@ from attnlimit.errors import BadInput, NotConverged
 from attnlimit.head import Head
 from attnlimit.theory.covariance import LARGEST_ERROR, covariance_first_order
 from attnlimit.theory.delta import delta_variance
+from attnlimit.theory.limit import rate
 from attnlimit.theory.one_query.pointwise import average_pointwise_error
-from attnlimit.theory.rates import rate
 from attnlimit.theory.two_query.mean import mean_error
 from attnlimit.tokens import Tokens
 

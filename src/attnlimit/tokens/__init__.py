@@ -9,11 +9,10 @@ from attnlimit.tokens.base import (
     Tokens,
     symmetric_root,
 )
-from attnlimit.tokens.empirical import Empirical
+from attnlimit.tokens.empirical import Empirical, from_sampler
 from attnlimit.tokens.gaussian import Gaussian
 from attnlimit.tokens.mixture import Mixture
 from attnlimit.tokens.product import Cube, Laplace, Product, Signs, Student
-from attnlimit.tokens.sampled import from_sampler
 from attnlimit.tokens.score_law import ScoreLaw
 from attnlimit.tokens.spherical import Ball, Sphere, Spherical
 

@@ -118,3 +118,12 @@ def test_full_covariance_against_simulation():
 def test_bad_input(sigma, n):
     with pytest.raises(al.BadInput):
         al.gaussian_law(sigma, n)
+
+
+def test_participation_tells_the_regimes_apart():
+    """The frozen regime is where E sum p^2 stays of order one."""
+    n = 10**6
+    threshold = np.sqrt(2 * np.log(n))
+    law = al.gaussian_law([0.3 * threshold, 2 * threshold], n)
+    assert law.participation[0] < 1e-4
+    assert law.participation[1] > 0.4

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from attnlimit.theory.two_query.average import sampled_mean
+from attnlimit.theory.two_query.law import sampled_mean
 
 
 def test_the_error_is_what_it_says():

@@ -1,5 +1,7 @@
 "use strict";
 // Figures described in Python, drawn in this page's colours.
+// Shapes of groups, so that points differ in greyscale.
+const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "x"];
 const DASH = { line: "solid", dashed: "dash", dotted: "dot" };
 const COLOURS = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--ink"];
 const STOPS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [229, 205, 45]];
@@ -12,7 +14,7 @@ const colourOf = (s) => {
 };
 function traces(panel) {
   return panel.series.map((s) => {
-    const colour = colourOf(s);
+    const colour = colourOf(s), symbol = SYMBOLS[s.slot === null ? 0 : s.slot];
     const shared = { name: plotText(s.label || ""), showlegend: Boolean(s.label), legendgroup: String(s.group) };
     if (s.style === "band") {
       return Object.assign(shared, { x: [...s.x, ...[...s.x].reverse()],
@@ -23,7 +25,7 @@ function traces(panel) {
       const bars = (sizes) => (sizes ? { array: sizes, color: colour, thickness: 1.2, width: 3 } : undefined);
       return Object.assign(shared, { x: s.x, y: s.y, error_y: bars(s.error), error_x: bars(s.x_error), mode: "markers",
         marker: { color: colour, size: s.beyond ? s.beyond.map((far) => (far ? 13 : 7)) : 7,
-          symbol: s.beyond ? s.beyond.map((far) => (far ? "circle-open-dot" : "circle")) : "circle" } });
+          symbol: s.beyond ? s.beyond.map((far) => (far ? `${symbol}-open-dot` : symbol)) : symbol } });
     }
     return Object.assign(shared, { x: s.x, y: s.y, mode: "lines",
       line: { color: colour, width: 2, dash: DASH[s.style] } });

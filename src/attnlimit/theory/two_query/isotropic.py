@@ -17,8 +17,7 @@ from scipy.special import expit
 
 from attnlimit.checks import Array
 from attnlimit.theory.one_query.quadrature import PAIRS, Precision, Sweep, late_grid, log_phi
-from attnlimit.theory.two_query.average import MeanError, sampled_mean
-from attnlimit.theory.two_query.law import OneQuery, OwnKeys, PairTable
+from attnlimit.theory.two_query.law import MeanError, OneQuery, OwnKeys, PairTable, sampled_mean
 
 _PARALLEL = 1e-6
 _NOTHING = 1e-300

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from attnlimit.errors import BadInput
 from attnlimit.head import Head
 from attnlimit.theory.moments import WhitenedHead, check_reach
-from attnlimit.theory.two_query.average import MeanError
 from attnlimit.theory.two_query.gaussian import GaussianKeys
 from attnlimit.theory.two_query.isotropic import isotropic_mean_error
+from attnlimit.theory.two_query.law import MeanError
 from attnlimit.theory.two_query.population import population_mean_error
 from attnlimit.theory.two_query.sphere import sphere_mean_error
 from attnlimit.tokens import SphericalForm, Tokens

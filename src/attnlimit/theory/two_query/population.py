@@ -24,8 +24,7 @@ from attnlimit.theory.one_query.quadrature import (
     alpha_grid,
     late_grid,
 )
-from attnlimit.theory.two_query.average import MeanError, sampled_mean
-from attnlimit.theory.two_query.law import OneQuery, OwnKeys, PairTable
+from attnlimit.theory.two_query.law import MeanError, OneQuery, OwnKeys, PairTable, sampled_mean
 
 
 @dataclass(frozen=True, eq=False)

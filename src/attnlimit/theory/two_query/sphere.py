@@ -17,7 +17,6 @@ from scipy.special import betaincinv, gammaln
 from attnlimit.checks import Array
 from attnlimit.head import Head
 from attnlimit.theory.one_query.quadrature import SAMPLED, key_weights
-from attnlimit.theory.two_query.average import MeanError
 from attnlimit.theory.two_query.isotropic import (
     MOMENTS,
     HeightNodes,
@@ -26,9 +25,10 @@ from attnlimit.theory.two_query.isotropic import (
     PlaneSums,
     isotropic_mean_error,
 )
+from attnlimit.theory.two_query.law import MeanError
 from attnlimit.tokens import Sphere
-from attnlimit.tokens.bessel import bessel_ratio, log_hypergeometric
 from attnlimit.tokens.score_law import resolved_panels
+from attnlimit.tokens.spherical import bessel_ratio, log_hypergeometric
 
 _PANEL = 4.0  # scores move by at most this much in a panel
 _ANGLE = 2.5  # and angles by this over sqrt(d)
