@@ -87,7 +87,8 @@ class Decoding:
         predicted = format_pm(plan.predicted, plan.stderr)
         measured = format_pm(written.kl, written.kl_stderr)
         return (
-            f"A decoded token reads {last.MB:.3g} of {last['dense, MB']:.3g} MB of the cache "
+            f"A decoded token reads {_size(1e6 * last.MB)} of the cache's "
+            f"{_size(1e6 * last['dense, MB'])} "
             f"({plan.rule()}). Predicted on the {max(plan.tokens):,} tokens of the prompt: the "
             f"next token's probabilities move by a KL divergence of {predicted} nats; measured on "
             f"the {written.tokens} tokens written after it: {measured} nats."
@@ -195,8 +196,8 @@ def _cards(result: Comparison) -> list[tuple[str, str]]:
         where = "a passage not planned on" if result.unseen else "the passage planned on"
         value = format_pm(*run.distance(plan.target.measure))
         cards.insert(2, (value, f"measured on {where}"))
-        moved = f"{run.mean_bytes / 1e6:.3g} MB"
-        used = (moved, f"moved for a token instead of {run.dense_bytes / 1e6:.3g} MB")
+        caption = f"moved for a token instead of {_size(run.dense_bytes)}"
+        used = (_size(run.mean_bytes), caption)
         if plan.joint:
             caption = f"of the bytes are stored: {_size(stored)} of {_size(whole)}"
             used = (f"{100 * stored / whole:.3g} %", caption)
