@@ -115,14 +115,15 @@ def at_a_query(rng):
 
 
 def delta_at_a_query(rng):
-    """First order in 1/n: with weak scores and many keys the next order is a few parts in n."""
+    """First order in 1/n: the next order is a few times the weight of the average key."""
     s = Setting(rng, strength=(0.05, 0.4))
-    s.n = 400
+    direction = s.A @ s.x
+    weight = np.exp(min(20.0, float(s.law.cgf(2 * direction) - 2 * s.law.cgf(direction)))) / 400
+    if 10 * weight > LARGEST_ERROR:
+        raise al.BadInput("too few keys have the weight for first order.")
     value = float(np.ravel(al.pointwise_error(s.head, s.law, s.x, [400], method="delta").mse)[0])
-    spread = float(s.x @ s.A.T @ s.A @ s.x)
-    return (value, value * 10 * np.exp(spread) / 400), brute.pointwise(
-        s.A, s.V, s.tokens, 400, 2000, rng, s.x
-    )
+    drawn = brute.pointwise(s.A, s.V, s.tokens, 400, 2000, rng, s.x)
+    return (value, value * 10 * weight), drawn
 
 
 def gaussian(part):
