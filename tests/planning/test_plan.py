@@ -87,6 +87,11 @@ def test_finer_plans_read_less(plans):
     assert frame.contribution.sum() == pytest.approx(plans["head"].predicted, rel=0.05)
 
 
+def test_contributions_of_heads_are_means_over_texts(causal):
+    plan = make_plan(causal, OTHERS, kl=0.01, per="head")
+    assert plan.to_frame().contribution.sum() == pytest.approx(plan.predicted, rel=0.05)
+
+
 def test_tighter_targets_read_more(causal):
     read = [make_plan(causal, IDS, kl=kl).mean_keys for kl in (0.03, 0.01, 0.003)]
     assert read[0] < read[1] < read[2] < 30.5
@@ -281,6 +286,9 @@ def test_only_decoded_tokens_are_sampled(causal):
     assert plan.measured == pytest.approx(plan.predicted, rel=0.3)
     assert whole.decode is None
     assert "20 tokens after a prompt" in str(plan)
+    c, levels = next(iter(plan.samplers().values())).threshold, plan.levels()
+    of_a_layer = plan.machine.milliseconds(plan.shape(), 60, c)
+    assert plan.milliseconds() == pytest.approx((3 * of_a_layer[0], 3 * of_a_layer[levels]))
 
 
 def test_an_eviction_is_part_of_the_target(causal, tmp_path):

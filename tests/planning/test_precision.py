@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.planning.precision import FORMATS, Format, rounding_squares
+from attnlimit.planning.precision import FORMATS, Format, rounding_squares, token_bytes
 
 IDS = torch.randint(0, 99, (200,), generator=torch.Generator().manual_seed(2)).tolist()
 
@@ -141,3 +141,10 @@ def test_more_bits_have_smaller_steps(kind):
         rounded, step = Format("any", bits, 32, kind).rounded(x, torch.round)
         assert ((rounded - x).abs() <= 0.51 * step).all()
         assert 0.4 < float(step.max() * 2**bits / (2 * x.abs().max())) < 1.4
+
+
+def test_bytes_of_a_token_are_those_of_key_and_value():
+    row8, block4 = FORMATS["row8"], FORMATS["block4"]
+    assert token_bytes(None, None, 64, 32, 2.0) == 192
+    assert token_bytes(row8, None, 64, 32, 2.0) == row8.row_bytes(64) + 64
+    assert token_bytes(row8, block4, 64, 32, 2.0) == row8.row_bytes(64) + block4.row_bytes(32)

@@ -67,3 +67,12 @@ def test_perplexity_grows_by_the_exponential_of_the_kl():
 def test_a_target_below_rounding_is_refused(name, value):
     with pytest.raises(BadInput, match="rounding in float32"):
         target_of(name, value)
+
+
+def test_targets_to_try_lie_around_the_usual_one():
+    around = NextToken(0.0123).around()
+    usual = NextToken.default
+    assert around == sorted(around)
+    assert 0.0123 in around
+    assert min(around) == pytest.approx(usual / 20)
+    assert max(around) == pytest.approx(10 * usual)

@@ -65,6 +65,16 @@ def test_asking_few_queries_leaves_no_bias(statistic, H):
     assert (np.abs(few.value - whole.value) < 4 * noise).all()
 
 
+def test_few_queries_of_few_tokens_leave_no_bias():
+    sharp, tokens = al.Head(0.4 * np.eye(2)), al.Gaussian(dim=2)
+    few, whole = (
+        al.measure(sharp, tokens, "covariance", [8], 6000, queries=q, control=False, seed=q or 1)
+        for q in (5, 8)
+    )
+    assert abs(few.value - whole.value)[0] < 4 * np.hypot(few.stderr, whole.stderr)[0]
+    assert few.stderr[0] < 0.05 * few.value[0]
+
+
 @pytest.mark.parametrize("statistic", ["mean", "covariance", "mean_norm", "covariance_norm"])
 @pytest.mark.parametrize("queries", [30, "all"])
 def test_controls_do_not_move_the_value(statistic, queries):

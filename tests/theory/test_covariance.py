@@ -109,3 +109,11 @@ def test_the_n_that_a_refusal_names_is_the_first_that_is_known(tokens):
     assert 0.15 < curve.numerical_error[0] / curve.value[0] <= 0.3
     with pytest.raises(al.BadInput, match="from n"):
         al.predict(head, tokens, "covariance", [2 * first // 3])
+
+
+def test_the_stated_error_does_not_depend_on_what_else_is_asked():
+    head, tokens = al.Head(0.5 * np.eye(2)), al.Gaussian(dim=2)
+    alone = al.predict(head, tokens, "covariance", [1000]).numerical_error
+    several = al.predict(head, tokens, "covariance", [1000, 5000, 200_000]).numerical_error
+    assert several[0] == pytest.approx(alone[0], rel=1e-6)
+    assert several[0] > several[1] > several[2]

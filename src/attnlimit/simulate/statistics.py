@@ -131,11 +131,26 @@ def mean_norm(prefix: Prefix) -> Tensor:
     return root * (1 + (noise / (8 * square.clamp_min(1e-300) ** 2)).clamp_max(0.25))
 
 
-def covariance_square(prefix: Prefix, covariance: Tensor) -> Tensor:
-    """|Cov_n - Cov|_F^2; for q < n unbiased up to a part in q n.
+def expected_sums(size: int) -> Array:
+    """Mean |S|^2, (tr S)^2 and |y - mean|^4 of rows, S their unbiased covariance, (3, 3).
 
-    The squared norm of a covariance has an unbiased estimate from q rows (Himeno and Yamada 2014)
-    that is the same, on average, for all n of them; from it follows that of the n rows.
+    Columns are tr C^2, (tr C)^2 and E|y - E y|^4 of the rows' own law, of covariance C. Row i less
+    the mean has the weight 1 - 1/size on itself and -1/size on the others.
+    """
+    pairs, own = 1 / (size * (size - 1)), (1 - 1 / size) ** 4 + (size - 1) / size**4
+    two = (1 - 1 / size) ** 2 - own
+    return np.array([
+        [1 - 1 / size + pairs, pairs, 1 / size],
+        [2 * pairs, 1 - 1 / size, 1 / size],
+        [2 * two, two, own],
+    ])  # fmt: skip
+
+
+def covariance_square(prefix: Prefix, covariance: Tensor) -> Tensor:
+    """|Cov_n - Cov|_F^2; for q < n an unbiased estimate.
+
+    Unbiased estimates from q rows of what `expected_sums` has in its columns (Himeno and Yamada
+    2014) are the same, on average, for all n of them; from them follows |Cov_n|^2.
     """
     if prefix.queries == prefix.n:
         mean = prefix.outputs.mean(1)
@@ -146,12 +161,10 @@ def covariance_square(prefix: Prefix, covariance: Tensor) -> Tensor:
     centred = rows - rows.mean(1, keepdim=True)
     scatter = centred.transpose(1, 2) @ centred / (q - 1)
     trace = torch.diagonal(scatter, dim1=1, dim2=2).sum(-1) ** 2
-    fourth = ((centred**2).sum(-1) ** 2).sum(1) / (q - 1)
+    fourth = ((centred**2).sum(-1) ** 2).mean(1)
     square = (scatter**2).sum((1, 2))
-    inherited = (q - 1) * ((q - 1) * (q - 2) * square + trace - q * fourth)
-    inherited = inherited / (q * (q - 2) * (q - 3))
-    over_all = inherited * n * (n - 2) * (n - 3) / (n - 1) - trace + n * fourth
-    over_all = over_all / ((n - 1) * (n - 2))
+    of_square, of_trace, of_fourth = np.linalg.solve(expected_sums(q).T, expected_sums(n)[0])
+    over_all = of_square * square + of_trace * trace + of_fourth * fourth
     shrink = (n - 1) / n
     overlap = (scatter * covariance).sum((1, 2))
     return shrink**2 * over_all - 2 * shrink * overlap + (covariance**2).sum()

@@ -7,7 +7,12 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.theory.one_query.first_order import squared_distances, threshold_sums, weight_law
+from attnlimit.theory.one_query.first_order import (
+    squared_distances,
+    threshold_sums,
+    value_variance,
+    weight_law,
+)
 from attnlimit.theory.one_query.sampler import sampler_law
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -105,3 +110,14 @@ def test_squared_distances_of_several_heads():
     values, outputs = (torch.randn(2, size, 3, generator=generator) for size in (7, 4))
     expected = torch.cdist(outputs, values).square()
     torch.testing.assert_close(squared_distances(values, outputs), expected)
+
+
+@pytest.mark.parametrize("systematic", [True, False])
+def test_the_variance_of_drawn_values_is_that_of_draws(systematic):
+    rng = np.random.default_rng(0)
+    weights, along, size = rng.dirichlet(np.full(30, 0.5)), 2 + rng.standard_normal(30), 7
+    own = rng.random((20_000, 1 if systematic else size))
+    rows = np.searchsorted(weights.cumsum(), (np.arange(size) + own) / size)
+    wanted = along[rows.clip(0, 29)].mean(1)
+    result = value_variance(torch.tensor(weights), torch.tensor(along), size, systematic)
+    assert float(result) == pytest.approx(wanted.var(), rel=0.05)
