@@ -243,3 +243,12 @@ def test_sharp_heads_keep_few_keys_and_flat_ones_many():
     assert sharp.best == "top-k"
     assert sharp.tokens < 12
     assert flat.tokens > 24
+
+
+@pytest.mark.parametrize("delta", [0.05, 0.2])
+def test_normal_tokens_are_a_quantile_of_the_error(delta):
+    tolerance = Tolerance(0.1, delta)
+    n = tolerance.normal_tokens(np.array([3.0, 1.0]), np.array([3.0, 1.0]), np.array([1.0, 2.0]))
+    draws = np.random.default_rng(0).standard_normal((200_000, 3)) ** 2
+    wanted = np.quantile(draws.sum(1), 1 - delta), np.quantile(draws[:, 0], 1 - delta)
+    np.testing.assert_allclose(n, np.array(wanted) / (0.1 * np.array([1, 2])) ** 2, rtol=0.02)

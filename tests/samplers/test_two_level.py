@@ -62,6 +62,31 @@ def test_the_law_of_pages_holds_in_draws(c):
     assert ((moved.mean(0) - law.bias(along)).abs() < 5 * bias_error + 0.1 * variance.sqrt()).all()
 
 
+def test_far_keys_are_found_about_the_mean_of_their_page():
+    given, places = products(5)
+    given.key[:, 200] += 3.0
+    given.key[:, 230] -= 4.0
+    given.key[0, 192:256] += 20.0
+    _, apart = al.TwoLevel(30.0).bind(given).page_probabilities(places)
+    for page in range(1, N // 64):
+        own = given.key[:, 64 * page : 64 * page + 64]
+        assert (apart[:, 64 * page : 64 * page + 64].sum(1) == 2).all()
+        if page == 3:
+            far = (own - own.mean(1, keepdim=True)).norm(dim=-1).topk(2).indices
+            assert set(far[0].tolist()) == {200 - 192, 230 - 192}
+            assert apart[:, [200, 230]].all()
+
+
+def test_masses_of_pages_are_about_the_weights_of_their_keys():
+    given, _ = products(7)
+    given.query.mul_(0.3)  # so that scores of a page are nearly normal
+    mass, weight, _, rough = al.TwoLevel(30.0).bind(given).pages
+    gap = torch.log(mass / weight)[:, 0, 1:12][~rough[:, 1:12]]
+    assert len(gap) > 15
+    assert gap.mean().abs() < 0.05
+    assert gap.abs().max() < 0.3
+
+
 def test_few_pages_are_read_with_one_level():
     given, places = products(queries=(100, 200))
     scores = given.exact()

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnlimit import Head
-from attnlimit.simulate.engine import attend, merge, prefix_outputs
+from attnlimit.simulate.engine import attend, line_outputs, merge, prefix_outputs
 
 
 def tensors(seed, batch=2, queries=5, keys=40, dim=3, spread=1.0):
@@ -65,3 +65,17 @@ def test_agrees_with_head():
     tilts = torch.from_numpy(x @ head.A.T).float()[None]
     output = attend(tilts, torch.from_numpy(y).float()[None])[0][0].numpy() @ head.V.T
     np.testing.assert_allclose(output, head(x, y), atol=1e-5)
+
+
+def test_moments_of_cells_are_the_sums_of_all_keys():
+    rng = np.random.default_rng(2)
+    keys, tilts, sizes = (
+        rng.standard_normal(500),
+        4 * rng.standard_normal(7),
+        np.array([3, 60, 500]),
+    )
+    result = line_outputs(tilts, keys, sizes)
+    for row, n in zip(result, sizes, strict=True):
+        weights = np.exp(tilts[:, None] * keys[:n] - np.abs(tilts[:, None] * keys[:n]).max())
+        wanted = (weights * keys[:n]).sum(1) / weights.sum(1)
+        np.testing.assert_allclose(row, wanted, rtol=1e-5, atol=1e-5)
