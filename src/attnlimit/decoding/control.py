@@ -21,7 +21,7 @@ from torch import Tensor
 
 SHARE = 0.05
 """Share of the time that reading again may take."""
-AHEAD = 500
+AHEAD = 450
 """Tokens at least whose time the share is of, so that blocks come early."""
 BLOCK = 48
 """Tokens of a block."""
