@@ -11,7 +11,7 @@ import transformers
 
 import attnlimit as al
 from attnlimit.decoding.attention import current_session
-from attnlimit.decoding.control import Controller
+from attnlimit.decoding.control import SEEN, Controller
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 SMALL = {
@@ -328,7 +328,7 @@ def test_checks_measure_the_loss_of_every_token(llama):
 @pytest.mark.parametrize("levels", [1, 2])
 @pytest.mark.parametrize("name", ["Llama", "Gemma2", "Gemma3Text", "GptOss"])
 def test_tokens_read_again_are_those_of_the_dense_model(name, levels, monkeypatch):
-    monkeypatch.setattr("attnlimit.decoding.control.FIRST", (6, 9))
+    monkeypatch.setattr("attnlimit.decoding.control.BLOCK", 7)
     network = model_of(name)
     if name in ("Gemma2", "GptOss"):
         network.set_attn_implementation("eager")
@@ -338,16 +338,16 @@ def test_tokens_read_again_are_those_of_the_dense_model(name, levels, monkeypatc
     with al.models.fast_decoding(network, al.Threshold(6.0), **options) as stats:
         fast = torch.log_softmax(decode(network, ids, 328), -1)
     # Earlier tokens' errors are in it, and the second block begins with a clean cache.
-    kl = (dense.exp() * (dense - fast)).sum(-1)[:, :15]
-    assert len(stats.losses.kl) == 30
-    measured = torch.tensor(stats.losses.kl).view(15, 2).T
+    kl = (dense.exp() * (dense - fast)).sum(-1)[:, :14]
+    assert len(stats.losses.kl) == 28
+    measured = torch.tensor(stats.losses.kl).view(14, 2).T
     torch.testing.assert_close(measured, kl, rtol=2e-2, atol=1e-6)
     assert kl.mean() > 1e-4
-    assert "measured on 30 tokens" in str(stats)
+    assert "measured on 28 tokens" in str(stats)
 
 
 def test_batches_with_padding_are_read_again(llama, monkeypatch):
-    monkeypatch.setattr("attnlimit.decoding.control.FIRST", (5, 6))
+    monkeypatch.setattr("attnlimit.decoding.control.BLOCK", 6)
     ids = tokens_of(1, 320)
     batch = torch.cat([tokens_of(1, 340, seed=1), torch.nn.functional.pad(ids, (20, 0))])
     mask = torch.ones_like(batch)
@@ -356,14 +356,14 @@ def test_batches_with_padding_are_read_again(llama, monkeypatch):
     options = {"kl": 0.01, "levels": 1, "dense_below": 0, "seed": 3}
     with al.models.fast_decoding(llama, al.Threshold(6.0), **options) as stats:
         fast = torch.log_softmax(decode(llama, batch, 325, mask), -1)
-    kl = (dense.exp() * (dense - fast)).sum(-1)[:, :11]
-    measured = torch.tensor(stats.losses.kl).view(11, 2).T
+    kl = (dense.exp() * (dense - fast)).sum(-1)[:, :12]
+    measured = torch.tensor(stats.losses.kl).view(12, 2).T
     torch.testing.assert_close(measured, kl, rtol=2e-2, atol=1e-6)
 
 
 @pytest.mark.parametrize("evict", [None, al.Evict(0.5, again=None)], ids=["all", "cut"])
 def test_a_rounded_cache_is_read_again(llama, evict, monkeypatch):
-    monkeypatch.setattr("attnlimit.decoding.control.FIRST", (6, 9))
+    monkeypatch.setattr("attnlimit.decoding.control.BLOCK", 7)
     ids = tokens_of(2, 346)
     options = {"store": al.Quantize("row8", "block8"), "evict": evict, "seed": 3}
     options |= {"levels": 1, "dense_below": 0, "kl": 0.01}
@@ -377,38 +377,36 @@ def test_a_rounded_cache_is_read_again(llama, evict, monkeypatch):
 
 
 def test_a_controller_finds_the_threshold_of_its_target():
-    rng = np.random.default_rng(0)
+    rng, log = np.random.default_rng(0), torch.log_softmax(torch.ones(1, 9), -1)
     for scale, predicted in [(0.4, 0.01), (1.0, 0.01), (2.5, 0.01), (1.5, None)]:
         control = Controller(0.01, None, predicted)
-        control.step_seconds, control.steps = 1e9, 1
         lost, block, size = [], [], control.next_block()
         for _ in range(600):
-            log = torch.log_softmax(torch.from_numpy(rng.standard_normal((1, 50)) * 3), -1)
-            weights = control.add(None, log, 0.05)
+            control.add(None, log, 1e9)
             lost.append(scale * 0.01 * control.factor**-1.5 * rng.gamma(0.5, 2.0))
-            block.append((lost[-1], weights))
+            block.append(SEEN * lost[-1])
             if len(block) == size:
-                with control.timed_block(size):
+                with control.timed_block():
                     pass
-                kl = torch.tensor([[one] for one, _ in block])
-                control.add_block(kl, torch.stack([w for _, w in block]))
+                control.add_block(torch.tensor(block)[:, None])
                 block, size = [], control.next_block()
         assert np.mean(lost[200:]) == pytest.approx(0.01, rel=0.25)
         mean, error = control.losses.mean(), control.losses.stderr()
-        assert abs(mean - np.mean(lost)) < 4 * error
+        assert abs(mean - SEEN * np.mean(lost)) < 4 * error
 
 
 def test_reading_again_takes_a_share_of_the_time(monkeypatch):
-    clock = iter(np.arange(0, 1e6, 0.5))
+    clock = iter(np.arange(0, 1e6, 0.25))
     monkeypatch.setattr("attnlimit.decoding.control.time.perf_counter", lambda: next(clock))
-    control, sizes = Controller(0.01, None, 0.01), []
-    for _ in range(4000):
-        if size := control.next_block():
-            with control.timed_block(size):  # half a second each
+    control, begun = Controller(0.01, None, 0.01), []
+    for step in range(4000):
+        if control.next_block():
+            with control.timed_block():  # a quarter of a second each
                 pass
-            sizes.append(size)
+            begun.append(step)
         control.add(None, torch.log_softmax(torch.ones(1, 9), -1), 0.05)
-    assert sizes[:3] == [16, 32, 64]
+    assert begun[:4] == [0, 1, 2, 3]  # as many as 450 tokens pay for
+    assert begun[4] > 400
     assert control.block_seconds <= 0.05 * (control.block_seconds + 200) + 1e-9
     assert control.block_seconds > 0.04 * 200
     assert Controller(0.01, None, 0.02).factor == pytest.approx(2 ** (1 / 1.5))

@@ -15,11 +15,11 @@ IDS = torch.randint(0, 99, (300,), generator=torch.Generator().manual_seed(2)).t
 def plans(causal):
     return {
         what: make_plan(causal, IDS, kl=0.02, minimise=what)
-        for what in ("bytes_read", "bytes_stored")
+        for what in ("bytes_read", "bytes_stored", "milliseconds")
     }
 
 
-@pytest.mark.parametrize("what", ["bytes_read", "bytes_stored"])
+@pytest.mark.parametrize("what", ["bytes_read", "bytes_stored", "milliseconds"])
 def test_a_joint_plan_keeps_its_target(causal, plans, what):
     plan = plans[what]
     assert plan.predicted <= 0.02
@@ -30,13 +30,14 @@ def test_a_joint_plan_keeps_its_target(causal, plans, what):
     assert measured.prompt == 150
     cost, dense = plan.costs()[what]
     assert plan.price == pytest.approx(cost)
-    assert cost < 0.4 * dense
+    assert cost < (1.0 if what == "milliseconds" else 0.4) * dense  # few keys, short times
 
 
 def test_each_plan_is_the_cheapest_by_its_own_cost(plans):
-    read, stored = plans["bytes_read"], plans["bytes_stored"]
-    assert read.costs()["bytes_read"][0] <= stored.costs()["bytes_read"][0]
-    assert stored.costs()["bytes_stored"][0] <= read.costs()["bytes_stored"][0]
+    for what, plan in plans.items():
+        assert plan.costs()[what][0] <= min(p.costs()[what][0] for p in plans.values()) * (1 + 1e-6)
+        fast, dense = plan.costs()["milliseconds"]
+        assert str(plan).count(f"attention of a token takes {fast:.3g} of {dense:.3g} ms") == 1
 
 
 def test_knobs_say_what_they_cost_and_save(plans):

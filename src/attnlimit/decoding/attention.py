@@ -381,24 +381,23 @@ class _Session:
 
         The cache has their dense keys and values afterwards.
         """
-        with self.dense_run(), self.control.timed_block(len(block.logs)):
+        with self.dense_run(), self.control.timed_block():
             block.rewind()
             logits = module(**(kwargs | block.inputs(kwargs))).logits
             kl = [
                 divergence(torch.log_softmax(logits[:, place].float(), -1), log)
                 for place, log in enumerate(block.logs)
             ]
-        self.control.add_block(torch.stack(kl), torch.stack(block.weights))
+        self.control.add_block(torch.stack(kl))
 
     def after_logits(self, module: Any, args: Any, output: Any) -> None:
         """Measure the loss of a token that was run densely, and keep what a block needs."""
         if not self.step or self.checking:
             return
         log = torch.log_softmax(output.logits[:, -1].detach().float(), -1)
-        weights = self.control.add(self.dense_logits, log, self.stats.seconds_each[-1])
+        self.control.add(self.dense_logits, log, time.perf_counter() - self.started)
         if self.block is not None:
             self.block.logs.append(log)
-            self.block.weights.append(weights)
 
     def choose(self, tokens: int, batch: int) -> int:
         """Return how a token is read: 0 all keys, 1 or 2 levels."""

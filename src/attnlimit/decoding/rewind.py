@@ -53,7 +53,6 @@ class DecodedBlock:
         self.size, self.cache = size, cache
         self.given: dict[str, list[Tensor]] = {}  # of each step, by its name
         self.logs: list[Tensor] = []  # (B, vocabulary) of each
-        self.weights: list[Tensor] = []
         self.lengths, self.others = snapshot(cache)
         self.seen = int(cache.get_seq_length())
 

@@ -142,7 +142,8 @@ class DecodingStats(Result):
         if self.sensitivity is None:
             raise BadInput(
                 "The effect of head errors on the output comes with a plan; use one that "
-                "al.models.plan(model, texts, kl=..., decode=...) made, or give kl=."
+                "al.models.plan(model, texts, kl=..., decode=...) made, or give kl= and decode "
+                "more tokens."
             )
         if not self.totals:
             return 0.0

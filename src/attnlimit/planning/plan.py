@@ -279,9 +279,15 @@ class Plan(Result, Pictured, BaseModel):
             lines[1] += f"; measured {seen}{unit} by a run on the first"
         if self.decode is not None:
             lines.append(f"  for the {self.decode} tokens after a prompt that is read densely")
-            dense, fast = self.milliseconds()
             levels = self.levels()
-            if levels is not None and self.machine is not None:
+            if self.joint:
+                fast, dense = self.costs()["milliseconds"]
+                if self.cost != "milliseconds" and np.isfinite(fast):
+                    lines.append(
+                        f"  attention of a token takes {fast:.3g} of {dense:.3g} ms (predicted)"
+                    )
+            elif levels is not None and self.machine is not None:
+                dense, fast = self.milliseconds()
                 c = float(np.mean(_thresholds(self.samplers().values())))
                 start = self.machine.crossover(self.shape(), c, levels)
                 lines.append(
