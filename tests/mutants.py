@@ -20,7 +20,6 @@ import hashlib
 import importlib
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -350,11 +349,18 @@ def _text(file: str) -> str:
 
 
 def sample(source: Path, packages: list[str], size: int, seed: int) -> list[Mutation]:
-    """Mutations drawn at random from all modules of some packages."""
-    files = sorted(file for package in packages for file in (source / package).rglob("*.py"))
-    named = [(str(file.relative_to(source)), file.read_text(encoding="utf-8")) for file in files]
-    every = [mutation for module, text in named for mutation in mutations(module, text)]
-    return random.Random(seed).sample(every, min(size, len(every)))
+    """Mutations drawn at random from all modules of some packages.
+
+    A mutation's place in the draw is a hash of its own text, so that a change of one module leaves
+    the mutations of the others.
+    """
+    drawn = {}
+    for file in sorted(file for package in packages for file in (source / package).rglob("*.py")):
+        module = str(file.relative_to(source))
+        for m in mutations(module, file.read_text(encoding="utf-8")):
+            place = hashlib.sha256(f"{seed} {module} {m.before} {m.after}".encode()).hexdigest()
+            drawn.setdefault(place, m)
+    return [drawn[place] for place in sorted(drawn)[:size]]
 
 
 def replacement(source: Path, module: str, before: str, after: str) -> Mutation:
