@@ -56,9 +56,10 @@ def test_bound_is_never_violated(name, dim):
                 assert np.linalg.norm(outputs - limits, axis=1).max() <= bound
 
 
+@pytest.mark.parametrize("radius", [0.9, 2.5])
 @pytest.mark.parametrize("name", list(measures(2)))
-def test_envelope_dominates_what_it_bounds(name):
-    dim, radius = 4, 0.9
+def test_envelope_dominates_what_it_bounds(name, radius):
+    dim = 4
     tokens, head = measures(dim)[name], matrices(dim)
     here = envelope(head, tokens, radius)
     tilts = head.tilts(ball_points(dim, radius, 300))
@@ -144,6 +145,22 @@ def test_bound_grows_exponentially_and_slower_than_the_crude_rate():
     assert (np.diff(constants) > 0).all()
     assert all(r.bound_growth < 2.0 for r in results)  # e^{2s} would be 2
     assert (np.diff([r.bound[0] for r in results]) > 0).all()
+
+
+def test_bound_growth_is_the_logarithmic_slope_of_its_constant():
+    head, tokens = matrices(3), al.Ball(3, 2.0)
+    below, at, above = (al.uniform_bound(head, tokens, r, [10**6]) for r in (0.99, 1.0, 1.01))
+    slope = np.log(above.bound_constant / below.bound_constant) / 0.02
+    assert at.bound_growth == pytest.approx(slope, rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [10**4, 10**8])
+def test_more_directions_of_the_output_have_no_smaller_bound(n):
+    tokens, V = al.Sphere(3), np.eye(3)
+    one, two, three = (
+        al.uniform_bound(al.Head(np.eye(3), V[:size]), tokens, 1.0, [n]) for size in (1, 2, 3)
+    )
+    assert one.bound[0] < two.bound[0] < three.bound[0]
 
 
 def test_bound_is_invariant_under_translation():
