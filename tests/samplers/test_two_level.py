@@ -40,6 +40,15 @@ def test_draws_have_the_stated_probabilities():
     assert float(pages[:, 0].min()) < 0.5  # pages are really left out
 
 
+def test_pages_of_equal_keys_are_read_equally_often():
+    key = torch.randn(2, N, D, generator=torch.Generator().manual_seed(5))
+    given = Products(torch.full((2, 1, D), 1e-3), key, lambda scores: scores)
+    pages, _ = al.TwoLevel(10.0).bind(given).page_probabilities(torch.tensor([N - 1]))
+    drawn = pages[pages < 1]
+    assert len(drawn) > 16
+    torch.testing.assert_close(drawn, torch.full_like(drawn, 10 * 64 / N), rtol=0.05, atol=0)
+
+
 @pytest.mark.parametrize("c", [60.0, 200.0])
 def test_the_law_of_pages_holds_in_draws(c):
     given, places = products(3)

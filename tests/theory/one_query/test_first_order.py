@@ -7,7 +7,12 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.theory.one_query.first_order import squared_distances, threshold_sums, weight_law
+from attnlimit.theory.one_query.first_order import (
+    squared_distances,
+    threshold_sums,
+    value_variance,
+    weight_law,
+)
 from attnlimit.theory.one_query.sampler import sampler_law
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -87,6 +92,14 @@ def test_all_thresholds_at_once_are_each_by_itself():
         torch.testing.assert_close(
             sums.variance[i], law.variance(along).sum(-1), rtol=1 / c, atol=0
         )
+
+
+@pytest.mark.parametrize("systematic", [False, True])
+def test_a_constant_has_no_variance_over_drawn_rows(systematic):
+    plain = value_variance(WEIGHTS, ALONG, 20, systematic)
+    moved = value_variance(WEIGHTS, ALONG + 3.0, 20, systematic)
+    torch.testing.assert_close(moved, plain)
+    assert float(plain.min()) > 1e-4
 
 
 def test_a_way_of_drawing_without_a_law_is_refused():
