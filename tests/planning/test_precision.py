@@ -30,6 +30,15 @@ def test_rounding_errors_are_those_of_the_bits(change, largest):
     assert torch.equal(values, keys) == (change.values is None)
 
 
+def test_bytes_of_a_token_are_those_of_its_key_and_its_value():
+    for change, key, value in [
+        (al.Quantize("q8_0", "q4_0"), 68, 36),
+        (al.Quantize("q4_0", None), 36, 128),
+        (al.Quantize(None, "q8_0"), 128, 68),
+    ]:
+        assert change.token_bytes(64, 64, 2.0) == key + value
+
+
 def test_q4_0_is_llama_cpps():
     # A block of ggml: d = -8th of the number of largest size, q = trunc(x/d + 8.5).
     x = torch.tensor([[-4.0, 1.0, 2.2, 3.9] + [0.0] * 28])

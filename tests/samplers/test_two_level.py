@@ -49,6 +49,18 @@ def test_pages_of_equal_keys_are_read_equally_often():
     torch.testing.assert_close(drawn, torch.full_like(drawn, 10 * 64 / N), rtol=0.05, atol=0)
 
 
+def test_the_mass_of_a_page_is_about_the_weight_of_its_keys():
+    """By the mean and variance of normal scores: e^(m + v/2) times their number."""
+    generator = torch.Generator().manual_seed(6)
+    centres = torch.randn(2, 15, D, generator=generator).repeat_interleave(64, 1)[:, :N]
+    key = torch.randn(2, N, D, generator=generator) + centres
+    query = 0.15 * torch.randn(2, 8, D, generator=generator)
+    pages = al.TwoLevel(10.0).bind(Products(query, key, lambda scores: scores)).pages
+    ratio = (pages.mass / pages.weight)[..., 1:-2].log()
+    assert float(ratio.mean().abs()) < 0.03
+    assert float(ratio.std()) < 0.2
+
+
 @pytest.mark.parametrize("c", [60.0, 200.0])
 def test_the_law_of_pages_holds_in_draws(c):
     given, places = products(3)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnlimit import Head
-from attnlimit.simulate.engine import attend, merge, prefix_outputs
+from attnlimit.simulate.engine import attend, line_outputs, merge, prefix_outputs
 
 
 def tensors(seed, batch=2, queries=5, keys=40, dim=3, spread=1.0):
@@ -56,6 +56,16 @@ def test_blocks_of_queries_do_not_change_the_output(monkeypatch):
     whole = attend(tilts, keys)[0]
     monkeypatch.setattr("attnlimit.simulate.engine.MAX_QUERY_BLOCK", 7)
     torch.testing.assert_close(attend(tilts, keys)[0], whole, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [0.1, 3.0])
+def test_cells_of_a_line_lose_no_more_than_single_precision(spread):
+    rng = np.random.default_rng(6)
+    tilts, keys = spread * rng.standard_normal(8), rng.standard_normal(300)
+    result = line_outputs(tilts, keys, np.array([10, 300]))
+    for row, n in zip(result, (10, 300), strict=True):
+        weights = np.exp(np.outer(tilts, keys[:n]))
+        np.testing.assert_allclose(row, weights @ keys[:n] / weights.sum(axis=1), atol=1e-6)
 
 
 def test_agrees_with_head():

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 import attnlimit as al
 from attnlimit.theory.uniform.envelope import envelope
@@ -79,6 +80,30 @@ def test_envelope_dominates_what_it_bounds(name, radius):
     assert peak <= inside.log_peak + 1e-9
     assert np.linalg.norm((sample - tokens.mean()) @ head.V.T, axis=1).max() <= inside.value_radius
     assert np.linalg.norm((sample - tokens.mean()) @ head.A, axis=1).max() <= inside.score_slope
+
+
+@pytest.mark.parametrize("dim", [1, 3, 10])
+def test_noise_stays_within_its_radius_at_every_level(dim):
+    """The square of a normal vector's length is chi-squared."""
+    (part,) = envelope(al.Head(np.eye(dim)), al.Gaussian(dim=dim), 1.0).parts
+    for level in (0.1, 1.0, 10.0, 100.0):
+        assert chi2.logsf(part.noise_radius(np.eye(dim), level) ** 2, dim) <= -level
+
+
+@pytest.mark.parametrize("radius", [0.1, 0.5, 3.0])
+def test_signs_on_a_line_are_as_crowded_as_bounded_scores_can_be(radius):
+    """E e^{2s} / (E e^s)^2 = cosh(2s) / cosh(s)^2 of scores that are -s or s."""
+    here = envelope(al.Head([[1.0]]), al.Signs(1), radius)
+    crowding = np.log(np.cosh(2 * radius)) - 2 * np.log(np.cosh(radius))
+    assert here.log_crowding == pytest.approx(crowding, rel=1e-9)
+
+
+@pytest.mark.parametrize("distance", [1.0, 30.0])
+def test_the_limit_moves_by_the_distance_of_parts_squared(distance):
+    """Of two narrow parts at -d and d, at the query zero: the variance of the tokens."""
+    ends = [al.Gaussian(dim=1, mean=[sign * distance], variance=1e-4) for sign in (-1, 1)]
+    here = envelope(al.Head([[1.0]]), al.Mixture([0.5, 0.5], ends), 1e-3)
+    assert distance**2 <= here.limit_lipschitz <= 4.1 * distance**2
 
 
 def test_truncation_probabilities_hold():
