@@ -2,7 +2,6 @@
 
 import numpy as np
 import pandas as pd
-import pytest
 import torch
 
 from attnlimit.models.loading import LoadedModel

@@ -117,6 +117,15 @@ def test_the_stated_error_of_the_next_order_covers_its_scatter_over_tokens(n):
     assert values.std() < np.sqrt((errors**2).mean()) < 2 * values.std()
 
 
+def test_errors_at_the_first_and_last_n_are_those_of_each_alone():
+    head, tokens, n = heads(3, 0.2, 5), al.Gaussian(dim=3), [300, 2000, 10**4]
+    together = al.predict(head, tokens, "covariance", n)
+    for k in (0, 2):
+        alone = al.predict(head, tokens, "covariance", [n[k]])
+        assert together.numerical_error[k] == pytest.approx(alone.numerical_error[0], rel=1e-9)
+    assert (np.diff(together.numerical_error) < 0).all()
+
+
 @pytest.mark.parametrize("size", [0.1, 0.15])
 def test_refused_where_queries_see_themselves(size):
     """A = c I in many dimensions: the own key has a score of c |x|^2."""
