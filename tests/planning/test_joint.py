@@ -1,5 +1,7 @@
 """Joint plans: keys read, bits and evictions bought together, predicted beside measured."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -105,6 +107,16 @@ def test_what_is_refused(causal, encoder):
         make_plan(encoder, IDS[:60], cosine=0.99, minimise="bytes_read")
     with pytest.raises(al.BadInput, match="most in layers"):
         make_plan(causal, IDS, kl=0.01, quantize=al.Quantize(2, 2, group=8))
+
+
+def test_the_loss_that_a_refusal_names_is_the_least_that_can_be_kept(causal):
+    options = {"minimise": "bytes_read", "quantize": al.Quantize(2, 2, group=8), "probes": 2}
+    with pytest.raises(al.BadInput, match="alone") as caught:
+        make_plan(causal, IDS[:200], kl=0.01, **options)
+    least = float(re.search(r"costs ([0-9.]+) nats", str(caught.value))[1])
+    assert make_plan(causal, IDS[:200], kl=1.01 * least, **options).predicted <= 1.01 * least
+    with pytest.raises(al.BadInput, match="alone"):
+        make_plan(causal, IDS[:200], kl=0.99 * least, **options)
 
 
 def test_without_a_rotation_nothing_is_evicted(causal, monkeypatch):

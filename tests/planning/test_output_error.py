@@ -255,3 +255,17 @@ def test_several_changes_add(causal):
     assert both.kl == pytest.approx(apart.kl + last.kl, rel=1e-3)
     measured = evaluate(causal, IDS, [sampler, rule], repeats=20)
     assert both.kl == pytest.approx(measured.kl, rel=0.4)
+
+
+def test_the_order_of_changes_does_not_matter(causal):
+    changes = [al.TopK(20), al.Quantize(6, 5, group=8)]
+    options = {"probes": 4, "check": False}
+    one, other = (output_error(causal, IDS, part, **options) for part in (changes, changes[::-1]))
+    assert other.kl == pytest.approx(one.kl)
+    np.testing.assert_allclose(other.contributions, one.contributions)
+    rounded = output_error(causal, IDS, changes[1], **options)
+    assert rounded.parts
+    for both in (one, other):  # the sampler's error has no parts
+        assert both.parts.keys() == rounded.parts.keys()
+        for name, part in rounded.parts.items():
+            assert both.parts[name].sum() == pytest.approx(part.sum())

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import attnlimit as al
-from attnlimit.planning.precision import FORMATS, Format, rounding_squares, token_bytes
+from attnlimit.planning.precision import FORMATS, Format, rounding_squares
 
 IDS = torch.randint(0, 99, (200,), generator=torch.Generator().manual_seed(2)).tolist()
 
@@ -28,6 +28,15 @@ def test_rounding_errors_are_those_of_the_bits(change, largest):
     error = (rounded - keys).abs().max() / keys.abs().max()
     assert 0 < error < largest
     assert torch.equal(values, keys) == (change.values is None)
+
+
+def test_bytes_of_a_token_are_those_of_its_key_and_its_value():
+    for change, key, value in [
+        (al.Quantize("q8_0", "q4_0"), 68, 36),
+        (al.Quantize("q4_0", None), 36, 128),
+        (al.Quantize(None, "q8_0"), 128, 68),
+    ]:
+        assert change.token_bytes(64, 64, 2.0) == key + value
 
 
 def test_q4_0_is_llama_cpps():
@@ -141,10 +150,3 @@ def test_more_bits_have_smaller_steps(kind):
         rounded, step = Format("any", bits, 32, kind).rounded(x, torch.round)
         assert ((rounded - x).abs() <= 0.51 * step).all()
         assert 0.4 < float(step.max() * 2**bits / (2 * x.abs().max())) < 1.4
-
-
-def test_bytes_of_a_token_are_those_of_key_and_value():
-    row8, block4 = FORMATS["row8"], FORMATS["block4"]
-    assert token_bytes(None, None, 64, 32, 2.0) == 192
-    assert token_bytes(row8, None, 64, 32, 2.0) == row8.row_bytes(64) + 64
-    assert token_bytes(row8, block4, 64, 32, 2.0) == row8.row_bytes(64) + block4.row_bytes(32)

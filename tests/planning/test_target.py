@@ -8,7 +8,7 @@ import torch
 
 from attnlimit.constants import KL_LIMIT
 from attnlimit.errors import BadInput
-from attnlimit.planning.target import NextToken, target_of
+from attnlimit.planning.target import TARGETS, NextToken, target_of
 
 LOGITS = torch.randn(5, 7, generator=torch.Generator().manual_seed(0), dtype=torch.double)
 PROBES = 4000
@@ -69,10 +69,11 @@ def test_a_target_below_rounding_is_refused(name, value):
         target_of(name, value)
 
 
-def test_targets_to_try_lie_around_the_usual_one():
-    around = NextToken(0.0123).around()
-    usual = NextToken.default
-    assert around == sorted(around)
-    assert 0.0123 in around
-    assert min(around) == pytest.approx(usual / 20)
-    assert max(around) == pytest.approx(10 * usual)
+@pytest.mark.parametrize("name", ["kl", "perplexity", "cosine"])
+def test_distances_around_the_default_go_from_its_twentieth_to_ten_times_it(name):
+    target = target_of(name, TARGETS[name].default)
+    distances = np.array(target.around()) / target.distance
+    assert 1.0 in distances.round(6)
+    assert distances[0] == pytest.approx(1 / 20)
+    assert distances[-1] == pytest.approx(10)
+    assert (np.diff(np.log(distances)) < 1).all()

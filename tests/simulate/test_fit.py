@@ -128,6 +128,16 @@ def test_light_tails_are_rarely_called_heavy():
         assert sum(al.fit_rate(curve).heavy_tailed for curve in curves) <= 4
 
 
+@pytest.mark.parametrize("points", [1, 4])
+def test_squares_of_normal_numbers_are_called_heavy_once_in_a_hundred(points):
+    """At one of `points` n that are independent."""
+    squares = np.random.default_rng(1).standard_normal((20_000, points, 20)) ** 2
+    deviations = (squares - squares.mean(axis=-1, keepdims=True)) ** 2
+    shares = deviations.max(axis=-1) / deviations.sum(axis=-1)
+    called = (shares > heavy_share(20, points)).any(axis=1).mean()
+    assert called == pytest.approx(0.01, abs=0.004)
+
+
 def test_heavy_tails_are_found_with_enough_draws():
     rng = np.random.default_rng(0)
     shares = []

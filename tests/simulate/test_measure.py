@@ -1,8 +1,12 @@
+import itertools
+
 import numpy as np
 import pytest
+import torch
 
 import attnlimit as al
 from attnlimit.simulate.independent import line_errors
+from attnlimit.simulate.statistics import Prefix, covariance_square
 from attnlimit.simulate.sweep import sets_of, sweep
 from every_sampler import sampled_errors
 
@@ -43,6 +47,14 @@ def test_pointwise_agrees_with_the_exact_law(sigma):
     error = measured.diagnostics.bias_stderr[:, 0]
     assert (np.abs(bias[:, 0] - law.bias) < 4 * error[:, 0]).all()
     assert (np.abs(bias[:, 1]) < 4 * error[:, 1]).all()
+
+
+def test_errors_of_the_bias_fall_like_the_root_of_the_draws():
+    few, many = (
+        al.measure(head(0.5), LINE, "pointwise", [30, 100], draws, x=[[1.0]]).diagnostics
+        for draws in (200, 3200)
+    )
+    np.testing.assert_allclose(few.bias_stderr / many.bias_stderr, 4.0, rtol=0.25)
 
 
 def test_pointwise_at_random_queries_agrees_with_prediction():
@@ -117,6 +129,18 @@ def test_values_are_those_of_a_direct_computation():
             assert draws["mean"].values[row, column] == pytest.approx(np.mean(means), rel=1e-4)
             square = np.mean(covariances)
             assert draws["covariance"].values[row, column] == pytest.approx(square, rel=1e-3)
+
+
+def test_the_square_over_some_queries_is_on_average_that_over_all():
+    """For every set of 6 of 12 tokens, up to a part of the order of 1 in 6 * 12."""
+    outputs = torch.randn(12, 2, generator=torch.Generator().manual_seed(0), dtype=torch.double)
+    sets = torch.tensor(list(itertools.combinations(range(12), 6)))
+    none = torch.zeros(2, 2, dtype=torch.double)
+    whole, some = (
+        covariance_square(Prefix(12, rows, none, none), 0.5 * torch.eye(2).double()).mean()
+        for rows in (outputs[None], outputs[sets])
+    )
+    assert float(some) == pytest.approx(float(whole), rel=0.05)
 
 
 def test_same_seed_same_draws_for_every_temperature():

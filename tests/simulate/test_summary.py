@@ -98,3 +98,9 @@ def test_a_control_of_few_draws_is_judged_by_students_law(errors, refused):
     samples = Samples("mean", np.array([10]), control**2, [control])
     with pytest.raises(NotConverged, match="averages") if refused else nullcontext():
         check_controls(samples)
+
+
+def test_what_does_not_vary_has_no_variance_to_reduce():
+    summary = summarise(Samples("mean", N, np.ones((20, 4))))
+    np.testing.assert_array_equal(summary.variance_reduction, 1.0)
+    np.testing.assert_array_equal(summary.stderr, 0.0)

@@ -21,6 +21,7 @@ from attnlimit.sparse.training import (
     pool,
     replicate,
     separable,
+    sizes,
     unit_query,
 )
 from sparse_check import SETTINGS
@@ -163,3 +164,9 @@ def test_steps_have_the_same_defaults_in_theory_and_simulation(name):
     predicted = inspect.signature(al.sparse.query_alignment).parameters
     for step in ("loss", "lr_w", "lr_b", "lr_q", "beta"):
         assert measured[step].default == predicted[step].default
+
+
+def test_two_bags_are_the_fewest_to_draw():
+    assert sizes(SparseTask(), 1.0, 2) == (2, 2)
+    with pytest.raises(BadInput, match="number of bags"):
+        sizes(SparseTask(), 0.9, 2)

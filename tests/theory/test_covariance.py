@@ -1,12 +1,15 @@
 """The covariance's first-order law: its constant, its next order, and where it is refused."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import softmax
+from scipy.stats import binom
 
 import attnlimit as al
-from attnlimit.theory.covariance import gaussian_covariance_energy
+from attnlimit.theory.covariance import gaussian_covariance_energy, population_responses
 from attnlimit.theory.moments import WhitenedHead
 
 
@@ -62,6 +65,67 @@ def test_draws_differ_by_no_more_than_the_next_order(tokens, head, n):
     assert (predicted.numerical_error <= 0.3 * predicted.value).all()
 
 
+def all_draws(scores, values, weights, n):
+    """E|Cov_n - Cov|^2 of two tokens, by how many of the n are the first of them."""
+    first = np.arange(n + 1)
+    limits = softmax(scores + np.log(weights), axis=1) @ values
+    total = 0.0
+    for k, chance in zip(first, binom.pmf(first, n, weights[0]), strict=True):
+        counts = np.array([k, n - k])
+        seen = np.exp(scores) * counts
+        outputs = seen @ values / seen.sum(axis=1, keepdims=True)
+        gap = np.cov(outputs.T, fweights=counts, bias=True)
+        gap -= np.cov(limits.T, aweights=weights, bias=True)
+        total += chance * (gap**2).sum()
+    return total
+
+
+def test_the_next_order_is_what_first_order_lacks():
+    """Of two tokens, up to the order after it, which halves with twice the tokens."""
+    rng = np.random.default_rng(3)
+    scores, values = 0.5 * rng.standard_normal((2, 2)), rng.standard_normal((2, 2))
+    weights = np.array([0.3, 0.7])
+    many = np.repeat([0, 1], 60)
+    spread_out = scores[np.ix_(many, many)], values[many], weights[many] / 60
+    energy, (sample,) = population_responses(*spread_out)
+    for n in (200, 400):
+        lacking = all_draws(scores, values, weights, n) - energy / n
+        order, error = sample.next_order(sample.influences(), n)
+        assert order == pytest.approx(lacking, rel=4 / n)
+        assert error < 0.1 * lacking
+
+
+@pytest.mark.parametrize("n", [20, 100])
+def test_the_stated_error_of_the_next_order_covers_its_scatter_over_tokens(n):
+    rng = np.random.default_rng(4)
+    angle = rng.uniform(0, 2 * np.pi, 120)
+    points = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    _, (whole,) = population_responses(3 * points @ points.T, points, np.full(120, 1 / 120))
+    psi, found = whole.influences(), []
+    for _ in range(30):
+        some = rng.integers(120, size=40)
+        sample = replace(
+            whole,
+            log_ratios=whole.log_ratios[:, some],
+            probabilities=np.full(40, 1 / 40),
+            values=whole.values[some],
+            own_limits=whole.own_limits[some],
+            own_log_ratios=whole.own_log_ratios[np.ix_(some, some)],
+        )
+        found.append(sample.next_order(psi[some], n))
+    values, errors = np.array(found).T
+    assert values.std() < np.sqrt((errors**2).mean()) < 2 * values.std()
+
+
+def test_errors_at_the_first_and_last_n_are_those_of_each_alone():
+    head, tokens, n = heads(3, 0.2, 5), al.Gaussian(dim=3), [300, 2000, 10**4]
+    together = al.predict(head, tokens, "covariance", n)
+    for k in (0, 2):
+        alone = al.predict(head, tokens, "covariance", [n[k]])
+        assert together.numerical_error[k] == pytest.approx(alone.numerical_error[0], rel=1e-9)
+    assert (np.diff(together.numerical_error) < 0).all()
+
+
 @pytest.mark.parametrize("size", [0.1, 0.15])
 def test_refused_where_queries_see_themselves(size):
     """A = c I in many dimensions: the own key has a score of c |x|^2."""
@@ -109,11 +173,3 @@ def test_the_n_that_a_refusal_names_is_the_first_that_is_known(tokens):
     assert 0.15 < curve.numerical_error[0] / curve.value[0] <= 0.3
     with pytest.raises(al.BadInput, match="from n"):
         al.predict(head, tokens, "covariance", [2 * first // 3])
-
-
-def test_the_stated_error_does_not_depend_on_what_else_is_asked():
-    head, tokens = al.Head(0.5 * np.eye(2)), al.Gaussian(dim=2)
-    alone = al.predict(head, tokens, "covariance", [1000]).numerical_error
-    several = al.predict(head, tokens, "covariance", [1000, 5000, 200_000]).numerical_error
-    assert several[0] == pytest.approx(alone[0], rel=1e-6)
-    assert several[0] > several[1] > several[2]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 import attnlimit as al
 from attnlimit.theory.uniform.envelope import envelope
@@ -56,9 +57,10 @@ def test_bound_is_never_violated(name, dim):
                 assert np.linalg.norm(outputs - limits, axis=1).max() <= bound
 
 
+@pytest.mark.parametrize("radius", [0.9, 2.5])
 @pytest.mark.parametrize("name", list(measures(2)))
-def test_envelope_dominates_what_it_bounds(name):
-    dim, radius = 4, 0.9
+def test_envelope_dominates_what_it_bounds(name, radius):
+    dim = 4
     tokens, head = measures(dim)[name], matrices(dim)
     here = envelope(head, tokens, radius)
     tilts = head.tilts(ball_points(dim, radius, 300))
@@ -78,6 +80,30 @@ def test_envelope_dominates_what_it_bounds(name):
     assert peak <= inside.log_peak + 1e-9
     assert np.linalg.norm((sample - tokens.mean()) @ head.V.T, axis=1).max() <= inside.value_radius
     assert np.linalg.norm((sample - tokens.mean()) @ head.A, axis=1).max() <= inside.score_slope
+
+
+@pytest.mark.parametrize("dim", [1, 3, 10])
+def test_noise_stays_within_its_radius_at_every_level(dim):
+    """The square of a normal vector's length is chi-squared."""
+    (part,) = envelope(al.Head(np.eye(dim)), al.Gaussian(dim=dim), 1.0).parts
+    for level in (0.1, 1.0, 10.0, 100.0):
+        assert chi2.logsf(part.noise_radius(np.eye(dim), level) ** 2, dim) <= -level
+
+
+@pytest.mark.parametrize("radius", [0.1, 0.5, 3.0])
+def test_signs_on_a_line_are_as_crowded_as_bounded_scores_can_be(radius):
+    """E e^{2s} / (E e^s)^2 = cosh(2s) / cosh(s)^2 of scores that are -s or s."""
+    here = envelope(al.Head([[1.0]]), al.Signs(1), radius)
+    crowding = np.log(np.cosh(2 * radius)) - 2 * np.log(np.cosh(radius))
+    assert here.log_crowding == pytest.approx(crowding, rel=1e-9)
+
+
+@pytest.mark.parametrize("distance", [1.0, 30.0])
+def test_the_limit_moves_by_the_distance_of_parts_squared(distance):
+    """Of two narrow parts at -d and d, at the query zero: the variance of the tokens."""
+    ends = [al.Gaussian(dim=1, mean=[sign * distance], variance=1e-4) for sign in (-1, 1)]
+    here = envelope(al.Head([[1.0]]), al.Mixture([0.5, 0.5], ends), 1e-3)
+    assert distance**2 <= here.limit_lipschitz <= 4.1 * distance**2
 
 
 def test_truncation_probabilities_hold():
@@ -144,6 +170,22 @@ def test_bound_grows_exponentially_and_slower_than_the_crude_rate():
     assert (np.diff(constants) > 0).all()
     assert all(r.bound_growth < 2.0 for r in results)  # e^{2s} would be 2
     assert (np.diff([r.bound[0] for r in results]) > 0).all()
+
+
+def test_bound_growth_is_the_logarithmic_slope_of_its_constant():
+    head, tokens = matrices(3), al.Ball(3, 2.0)
+    below, at, above = (al.uniform_bound(head, tokens, r, [10**6]) for r in (0.99, 1.0, 1.01))
+    slope = np.log(above.bound_constant / below.bound_constant) / 0.02
+    assert at.bound_growth == pytest.approx(slope, rel=1e-3)
+
+
+@pytest.mark.parametrize("n", [10**4, 10**8])
+def test_more_directions_of_the_output_have_no_smaller_bound(n):
+    tokens, V = al.Sphere(3), np.eye(3)
+    one, two, three = (
+        al.uniform_bound(al.Head(np.eye(3), V[:size]), tokens, 1.0, [n]) for size in (1, 2, 3)
+    )
+    assert one.bound[0] < two.bound[0] < three.bound[0]
 
 
 def test_bound_is_invariant_under_translation():

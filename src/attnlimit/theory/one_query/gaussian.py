@@ -119,8 +119,7 @@ def _even_table(sigma: float, n: NDArray[np.int64]) -> LaplaceTable:
     weight /= weight.sum()
     lead = math.ceil(EXACT.below / step)  # alphas below the lowest score
     many = float(n.max())
-    start = sigma * g[0] - lead * step
-    count = math.ceil((highest_alpha(sigma * g, weight, many) - start) / step)
+    count = lead + math.ceil((highest_alpha(sigma * g, weight, many) - sigma * g[0]) / step)
     deep, high = math.ceil((45 + 2 * math.log(many)) / step), int(CAP / step)
     w = np.exp(step * np.arange(-deep, high + 1))
     pull = w * np.exp(-w)
