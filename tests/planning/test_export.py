@@ -161,12 +161,12 @@ def test_what_cannot_be_exported_is_one_sentence(plan, to, change, options, mess
         export_plan(changed, to, **options)
 
 
-def test_two_tokens_are_enough_to_sample_from(plan, tmp_path):
-    made = export_plan(plan, "hub", sinks=4, recent=194)
+def test_four_tokens_are_enough_to_sample_two_from(plan, tmp_path):
+    made = export_plan(plan, "hub", sinks=4, recent=192)
     config = check_export(made.write(tmp_path / "out"), "hub")
-    assert config["local_offset"] == 194
+    assert config["local_offset"] == 192
     with pytest.raises(al.BadInput, match="Nothing is left to sample"):
-        export_plan(plan, "hub", sinks=4, recent=195)
+        export_plan(plan, "hub", sinks=4, recent=193)
 
 
 @pytest.mark.parametrize("to", FORMATS)

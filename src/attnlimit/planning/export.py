@@ -332,7 +332,7 @@ def _make_hub(heads: HeadShares, options: ExportOptions) -> Export:
             f"{epsilon:.3g}; plan for a smaller error."
         )
     between = heads.context - options.sinks - options.recent
-    if between < 2:
+    if between < 4:  # half of them are two at least
         raise BadInput(
             f"Nothing is left to sample between {options.sinks} sinks and {options.recent} recent "
             f"tokens of the plan's {heads.context}; give fewer --sinks and --recent."
