@@ -10,8 +10,9 @@ import torch
 import transformers
 
 import attnlimit as al
+from attnlimit.constants import SEEN_BY_BLOCKS
 from attnlimit.decoding.attention import current_session
-from attnlimit.decoding.control import SEEN, Controller
+from attnlimit.decoding.control import Controller
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 SMALL = {
@@ -384,7 +385,7 @@ def test_a_controller_finds_the_threshold_of_its_target():
         for _ in range(600):
             control.add(None, log, 1e9)
             lost.append(scale * 0.01 * control.factor**-1.5 * rng.gamma(0.5, 2.0))
-            block.append(SEEN * lost[-1])
+            block.append(SEEN_BY_BLOCKS * lost[-1])
             if len(block) == size:
                 with control.timed_block():
                     pass
@@ -392,7 +393,7 @@ def test_a_controller_finds_the_threshold_of_its_target():
                 block, size = [], control.next_block()
         assert np.mean(lost[200:]) == pytest.approx(0.01, rel=0.25)
         mean, error = control.losses.mean(), control.losses.stderr()
-        assert abs(mean - SEEN * np.mean(lost)) < 4 * error
+        assert abs(mean - SEEN_BY_BLOCKS * np.mean(lost)) < 4 * error
 
 
 def test_reading_again_takes_a_share_of_the_time(monkeypatch):

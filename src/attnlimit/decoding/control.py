@@ -5,7 +5,7 @@ before them. The KL divergence of their next tokens is measured, with what earli
 block left in the cache, and the cache gets their dense keys and values. Blocks follow each other
 from the prompt on, so that they start from a cache without errors, until the share of the time is
 used up. The loss is estimated as a ratio: losses of tokens that were read again over their weights
-c^-POWER, times the mean weight of all tokens, which is known.
+c^-LOSS_POWER, times the mean weight of all tokens, which is known.
 """
 
 from __future__ import annotations
@@ -19,26 +19,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from attnlimit.constants import LOSS_POWER, PRIOR_TOKENS, SEEN_BY_BLOCKS
+
 SHARE = 0.05
 """Share of the time that reading again may take."""
 AHEAD = 450
 """Tokens at least whose time the share is of, so that blocks come early."""
 BLOCK = 48
 """Tokens of a block."""
-SEEN = 0.92
-"""Share of the loss that blocks show: 0.80 to 0.98 on 15 texts of SmolLM2, in blocks of 64.
-
-What tokens before a block left in the cache does not show in it. Tokens lose 1.6 times what they
-lose on a clean cache; 16 tokens after a clean cache it is 1.5 times.
-"""
-PRIOR = 24, 8
-"""Tokens that the loss of a plan counts for, and that of a sampler, beside those read again.
-
-Losses of tokens scatter by 1.8 times their mean, those of seven texts at one threshold by 0.38
-times: (1.8 / 0.38)^2 tokens show as much as the plan.
-"""
-POWER = 1.5
-"""The loss falls with a threshold c as c^-POWER."""
 BOUNDS = 1 / 16, 16.0
 """Bounds of the factor on the thresholds."""
 
@@ -97,7 +85,7 @@ class Controller:
     ) -> None:
         self.target, self.every = target, every
         self.expected = predicted or target or 0.0  # loss with the thresholds as they are given
-        self.prior = PRIOR[0] if predicted else PRIOR[1]
+        self.prior = PRIOR_TOKENS[0] if predicted else PRIOR_TOKENS[1]
         self.losses = Losses()
         self.since = 0  # tokens since one was read both ways
         self.seconds_each: list[float] = []  # of each token read both ways
@@ -145,7 +133,7 @@ class Controller:
     @property
     def weight(self) -> float:
         """Loss with the thresholds as they are, over that with the given ones."""
-        return float(self.factor**-POWER)
+        return float(self.factor**-LOSS_POWER)
 
     def add(self, dense: Tensor | None, log: Tensor, seconds: float) -> None:
         """Take a token's log probabilities (B, vocabulary), with the dense logits if there are."""
@@ -165,9 +153,9 @@ class Controller:
         """Set the thresholds for the target, by the loss that is expected with them as given."""
         if self.target is None:
             return
-        lost = self.prior * self.expected + sum(self.losses.kl) / SEEN
+        lost = self.prior * self.expected + sum(self.losses.kl) / SEEN_BY_BLOCKS
         expected = lost / (self.prior + sum(self.losses.weights))
-        factor = (expected / self.target) ** (1 / POWER)
+        factor = (expected / self.target) ** (1 / LOSS_POWER)
         self.factor = min(max(factor, BOUNDS[0]), BOUNDS[1])
 
 
