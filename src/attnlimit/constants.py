@@ -97,9 +97,9 @@ CALL = 0.03
 """Milliseconds that a call of the kernels takes longer than one of dense attention, whatever is
 read: Python around them, on the machine of `CostModel`'s defaults."""
 
-# Targets kept while decoding, fitted to SmolLM2 with one threshold, 500 tokens of each of ten texts.
-# Checked on five others, where blocks show as much: a controller simulated on them lost 0.98 to 1.18 times
-# the target, runs on two of them 1.02 times (docs/decoding.md has the ten).
+# Targets kept while decoding, fitted to SmolLM2 with one threshold, 500 tokens of ten texts each.
+# Checked on five others, on which blocks show as much: a simulated controller lost 0.98 to 1.18
+# times the target there, and runs on two of them 1.02 times (docs/decoding.md has the ten).
 SEEN_BY_BLOCKS = 0.92
 """Share of the loss that blocks read again show, 0.80 to 0.98 by text, in blocks of 64.
 
